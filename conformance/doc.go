@@ -1,0 +1,2 @@
+// Package conformance is the root of the Posthorn conformance suite.
+package conformance

@@ -1,0 +1,2 @@
+// Package posthorn is the Go client of the Posthorn message broker.
+package posthorn

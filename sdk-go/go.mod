@@ -1,0 +1,3 @@
+module github.com/posthorn/posthorn/sdk-go
+
+go 1.26

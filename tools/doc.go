@@ -1,0 +1,2 @@
+// Package tools is the root of the Posthorn developer tools.
+package tools
