@@ -1,2 +1,0 @@
-// Package tools is the root of the Posthorn developer tools.
-package tools

@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// requestTimeout bounds one request, long polls included.
+const requestTimeout = 30 * time.Second
+
+// conn is one keep-alive HTTP/1.1 connection, used by one goroutine, one request at a time. It writes a request with
+// one system call and parses the answer in the same goroutine: http.Transport would hand every request to two more
+// goroutines, which on a machine with few cores costs the measured broker its processor time.
+type conn struct {
+	target Target
+	nc     net.Conn
+	reader *bufio.Reader
+	out    []byte
+	in     bytes.Buffer
+}
+
+func newConn(t Target) *conn { return &conn{target: t} }
+
+// post sends body to path. The returned bytes are valid until the next request.
+func (c *conn) post(path string, body []byte) (status int, answer []byte, err error) {
+	c.out = append(c.out[:0], "POST "...)
+	c.out = append(c.out, path...)
+	c.out = append(c.out, " HTTP/1.1\r\nHost: "...)
+	c.out = append(c.out, c.target.Host...)
+	c.out = append(c.out, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
+	c.out = append(c.out, "\r\n\r\n"...)
+	c.out = append(c.out, body...)
+	return c.roundTrip()
+}
+
+// get requests path (with its query). The returned bytes are valid until the next request.
+func (c *conn) get(path string) (status int, answer []byte, err error) {
+	c.out = append(c.out[:0], "GET "...)
+	c.out = append(c.out, path...)
+	c.out = append(c.out, " HTTP/1.1\r\nHost: "...)
+	c.out = append(c.out, c.target.Host...)
+	c.out = append(c.out, "\r\n\r\n"...)
+	return c.roundTrip()
+}
+
+// roundTrip sends c.out. After an error the next request uses a new connection; nothing is sent twice.
+func (c *conn) roundTrip() (int, []byte, error) {
+	if c.nc == nil {
+		nc, err := net.DialTimeout("tcp", c.target.Address.String(), 5*time.Second)
+		if err != nil {
+			return 0, nil, fmt.Errorf("connect: %w", err)
+		}
+		c.nc, c.reader = nc, bufio.NewReaderSize(nc, 64<<10)
+	}
+	status, err := c.exchange()
+	if err != nil {
+		c.close()
+		return 0, nil, err
+	}
+	return status, c.in.Bytes(), nil
+}
+
+func (c *conn) exchange() (int, error) {
+	if err := c.nc.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
+		return 0, fmt.Errorf("set deadline: %w", err)
+	}
+	if _, err := c.nc.Write(c.out); err != nil {
+		return 0, fmt.Errorf("send: %w", err)
+	}
+	resp, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return 0, fmt.Errorf("receive: %w", err)
+	}
+	defer resp.Body.Close()
+	c.in.Reset()
+	if _, err := c.in.ReadFrom(resp.Body); err != nil {
+		return 0, fmt.Errorf("receive: %w", err)
+	}
+	if resp.Close {
+		c.close()
+	}
+	return resp.StatusCode, nil
+}
+
+func (c *conn) close() {
+	if c.nc != nil {
+		_ = c.nc.Close() // the connection is given up whatever Close says
+		c.nc = nil
+	}
+}
+
+// errorKind names a failed request by its cause, so that a report stays short however many requests failed.
+func errorKind(err error) string {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "connection reset"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "connection closed"
+	}
+	return err.Error()
+}
