@@ -89,9 +89,9 @@ func databasePort(rawURL string) int {
 	return int(pc.Port)
 }
 
-// close drops the table.
-func (r *rows) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+// close drops the table, also when ctx has ended.
+func (r *rows) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	defer r.pool.Close()
 	if _, err := r.pool.Exec(ctx, fmt.Sprintf(dropRows, r.table)); err != nil {

@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ const requestTimeout = 30 * time.Second
 // one system call and parses the answer in the same goroutine: http.Transport would hand every request to two more
 // goroutines, which on a machine with few cores costs the measured broker its processor time.
 type conn struct {
+	ctx    context.Context // of the run; ends only the opening of a connection, a request that was sent is awaited
 	target Target
 	nc     net.Conn
 	reader *bufio.Reader
@@ -28,7 +30,7 @@ type conn struct {
 	in     bytes.Buffer
 }
 
-func newConn(t Target) *conn { return &conn{target: t} }
+func newConn(ctx context.Context, t Target) *conn { return &conn{ctx: ctx, target: t} }
 
 // post sends body to path. The returned bytes are valid until the next request.
 func (c *conn) post(path string, body []byte) (status int, answer []byte, err error) {
@@ -56,7 +58,8 @@ func (c *conn) get(path string) (status int, answer []byte, err error) {
 // roundTrip sends c.out. After an error the next request uses a new connection; nothing is sent twice.
 func (c *conn) roundTrip() (int, []byte, error) {
 	if c.nc == nil {
-		nc, err := net.DialTimeout("tcp", c.target.Address.String(), 5*time.Second)
+		d := net.Dialer{Timeout: 5 * time.Second}
+		nc, err := d.DialContext(c.ctx, "tcp", c.target.Address.String())
 		if err != nil {
 			return 0, nil, fmt.Errorf("connect: %w", err)
 		}

@@ -79,7 +79,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.first(); err != nil {
+	if err := l.first(ctx); err != nil {
 		return nil, err
 	}
 	procs := findProcesses(processes{broker: cfg.BrokerPID, postmaster: cfg.PostgresPID}, int(l.target.Address.Port()), databasePort(cfg.Baseline))
@@ -106,7 +106,7 @@ func (l *load) compare(ctx context.Context, procs processes) (_ *Report, err err
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, table.close()) }()
+	defer func() { err = errors.Join(err, table.close(ctx)) }()
 	var report *Report
 	var b BaselineReport
 	for i := range l.cfg.Rounds {

@@ -45,7 +45,7 @@ func newLoad(ctx context.Context, cfg Config) (*load, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := strconv.FormatUint(rand.Uint64(), 36)
+	run := strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that is new on this machine, not a secret
 	if cfg.Queue == "" {
 		cfg.Queue = "bench-" + run
 	}
@@ -56,8 +56,8 @@ func newLoad(ctx context.Context, cfg Config) (*load, error) {
 }
 
 // first proves that the broker answers a push as expected, and creates the queue.
-func (l *load) first() error {
-	c := newConn(l.target)
+func (l *load) first(ctx context.Context) error {
+	c := newConn(ctx, l.target)
 	defer c.close()
 	status, answer, err := c.post(pushPath, []byte(`{"items":[]}`))
 	if err != nil {
@@ -71,13 +71,13 @@ func (l *load) first() error {
 
 // crowd runs work on n goroutines, each with its own connection and tally, until all return, and merges what they
 // counted.
-func (l *load) crowd(n int, work func(worker int, c *conn, t *tally)) *tally {
+func (l *load) crowd(ctx context.Context, n int, work func(worker int, c *conn, t *tally)) *tally {
 	tallies := make([]*tally, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		tallies[i] = newTally()
 		wg.Go(func() {
-			c := newConn(l.target)
+			c := newConn(ctx, l.target)
 			defer c.close()
 			work(i, c, tallies[i])
 		})
@@ -115,7 +115,7 @@ func (l *load) newPhase(name string, d time.Duration, most int64) phase {
 // producers pushes for one phase.
 func (l *load) producers(ctx context.Context, p phase, batch int, rate int) *tally {
 	start := time.Now()
-	return l.crowd(l.cfg.Conns, func(worker int, c *conn, t *tally) {
+	return l.crowd(ctx, l.cfg.Conns, func(worker int, c *conn, t *tally) {
 		prod := newProducer(l.cfg, p.name, worker, l.cfg.Conns, l.cfg.Mode == EndToEnd)
 		pace := newPace(start, rate, batch, worker, l.cfg.Conns)
 		for ctx.Err() == nil {
@@ -181,7 +181,7 @@ func (l *load) consumers(ctx context.Context, n, batch int, stop func(popped int
 	}
 	path := "/api/v1/pop/queue/" + url.PathEscape(l.cfg.Queue) + "?" + params.Encode()
 	var total atomic.Int64
-	return l.crowd(n, func(_ int, c *conn, t *tally) {
+	return l.crowd(ctx, n, func(_ int, c *conn, t *tally) {
 		var got popped
 		var body []byte
 		for ctx.Err() == nil && !stop(total.Load()) {
