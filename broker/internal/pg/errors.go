@@ -1,0 +1,134 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+)
+
+// SQLSTATE codes that the classes below name; see appendix A of the PostgreSQL
+// manual.
+const (
+	codeUniqueViolation     = "23505"
+	codeReadOnlyTransaction = "25006"
+	codeIdleInTransaction   = "25P03"
+	codeSerialization       = "40001"
+	codeDeadlock            = "40P01"
+	codeDuplicateObject     = "42710"
+	codeUndefinedTable      = "42P01"
+	codeDuplicateTable      = "42P07"
+	codeLockNotAvailable    = "55P03"
+	codeQueryCanceled       = "57014"
+	codeIOError             = "58030"
+
+	classConnection   = "08"
+	classResources    = "53"    // disk full, out of memory, too many connections
+	prefixIntervening = "57P0" // shutdown, crash, starting up, database dropped, idle
+)
+
+// Unavailable reports that the database could not be reached or could not do
+// any work now, whatever the statement: a failed dial, a lost connection, a
+// server that shuts down, starts, is read-only or lacks connections or disk, a
+// deadline that passed. The same call may succeed later. It is false for a
+// context that the caller cancelled.
+func Unavailable(err error) bool {
+	if pgErr, ok := serverError(err); ok && unavailableCode(pgErr.Code) {
+		return true
+	}
+	var dial *pgconn.ConnectError
+	if errors.As(err, &dial) {
+		return !errors.Is(err, context.Canceled)
+	}
+	return errors.Is(err, context.DeadlineExceeded) ||
+		!errors.Is(err, context.Canceled) && connectionLost(err)
+}
+
+func unavailableCode(code string) bool {
+	return strings.HasPrefix(code, classConnection) ||
+		strings.HasPrefix(code, classResources) ||
+		strings.HasPrefix(code, prefixIntervening) ||
+		code == codeReadOnlyTransaction ||
+		code == codeIdleInTransaction ||
+		code == codeQueryCanceled ||
+		code == codeIOError
+}
+
+// Retryable reports that the server rolled the transaction back because of
+// another one: a serialization failure, a deadlock, a lock timeout. Running the
+// same transaction again may succeed at once.
+func Retryable(err error) bool {
+	pgErr, ok := serverError(err)
+	if !ok {
+		return false
+	}
+	switch pgErr.Code {
+	case codeSerialization, codeDeadlock, codeLockNotAvailable:
+		return true
+	default:
+		return false
+	}
+}
+
+// UnknownOutcome reports that the connection was lost, or a deadline or
+// cancellation cut the call short, after the statement may have reached the
+// server. When the statement was a COMMIT, or ran outside a transaction, it may
+// have taken effect. It is false when nothing can have been sent and when the
+// server answered that the statement failed.
+//
+// A context error that does not come from a connection, as when no pooled
+// connection became free in time, counts as unknown: it cannot be told apart.
+func UnknownOutcome(err error) bool {
+	if err == nil || pgconn.SafeToRetry(err) {
+		return false
+	}
+	var dial *pgconn.ConnectError
+	if errors.As(err, &dial) {
+		return false
+	}
+	if pgErr, ok := serverError(err); ok {
+		// FATAL and PANIC end the connection, and can follow a commit that was
+		// made durable but not yet answered.
+		return severe(pgErr)
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || connectionLost(err)
+}
+
+func serverError(err error) (*pgconn.PgError, bool) {
+	var pgErr *pgconn.PgError
+	ok := errors.As(err, &pgErr)
+	return pgErr, ok
+}
+
+func severe(err *pgconn.PgError) bool {
+	severity := err.SeverityUnlocalized
+	if severity == "" { // a pooler need not send it
+		severity = err.Severity
+	}
+	return severity == "FATAL" || severity == "PANIC"
+}
+
+// connectionLost reports an error of the transport, or of a connection or pool
+// that is closed already.
+func connectionLost(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) ||
+		errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, puddle.ErrClosedPool)
+}
+
+// discards reports whether the connection that err came over must not be used
+// again: it is closing, or it leads to a server that was demoted and keeps
+// answering.
+func discards(err *pgconn.PgError) bool {
+	return severe(err) || err.Code == codeReadOnlyTransaction || strings.HasPrefix(err.Code, prefixIntervening)
+}
