@@ -15,15 +15,15 @@ import (
 type AckStatus string
 
 const (
-	// Completed: the message, and every earlier one of its partition, is done for the group.
-	Completed AckStatus = "completed"
-	// Failed: deliver it again, and charge the partition's retry budget. When the budget is used up
+	// AckCompleted: the message, and every earlier one of its partition, is done for the group.
+	AckCompleted AckStatus = "completed"
+	// AckFailed: deliver it again, and charge the partition's retry budget. When the budget is used up
 	// the message is dead-lettered (or dropped, if the queue keeps no dead letters).
-	Failed AckStatus = "failed"
-	// Retry: deliver it again without charging the budget.
-	Retry AckStatus = "retry"
-	// DeadLetter: dead-letter it at once.
-	DeadLetter AckStatus = "dlq"
+	AckFailed AckStatus = "failed"
+	// AckRetry: deliver it again without charging the budget.
+	AckRetry AckStatus = "retry"
+	// AckDeadLetter: dead-letter it at once.
+	AckDeadLetter AckStatus = "dlq"
 )
 
 // maxErrorText bounds AckItem.Error on the wire: it is a note for people, not a dump.
@@ -33,7 +33,7 @@ const maxErrorText = 4096
 type AckItem struct {
 	TransactionID string    // of the message
 	PartitionID   string    // of the message, a UUID
-	Status        AckStatus // empty means Completed
+	Status        AckStatus // empty means AckCompleted
 	LeaseID       string    // must be the live lease; empty means that no lease is checked
 	Error         string    // kept with a dead letter; cut at 4096 bytes; empty means none
 }
@@ -54,13 +54,13 @@ type AckResult struct {
 	Err           error // an *AckItemError; nil when the instruction was carried out
 	LeaseReleased bool  // this item ended the lease of its partition
 	DeadLettered  bool  // the message was dead-lettered
-	Noop          bool  // Completed for a message that the group had already passed
+	Noop          bool  // AckCompleted for a message that the group had already passed
 }
 
 // Ack acknowledges one message for a consumer group; an empty group means the queue mode. Its error
 // is the [*AckItemError] of the result, or the failure of the call.
 //
-// The call is repeated as [RetryPolicy] says when the item is Completed or names a lease. Should the
+// The call is repeated as [RetryPolicy] says when the item is AckCompleted or names a lease. Should the
 // lost answer have reported success, the repeated one may answer ErrLeaseExpired, because a full
 // acknowledgment ends the lease.
 func (c *Client) Ack(ctx context.Context, group string, item AckItem) (AckResult, error) {
@@ -83,8 +83,8 @@ func (c *Client) Ack(ctx context.Context, group string, item AckItem) (AckResult
 // the results are returned beside it; on any other error they are nil. Items are committed per
 // (partition, lease), each on its own.
 //
-// Within one call the lowest Failed, Retry or DeadLetter of a partition wins over later Completed
-// ones, which are refused with ErrNotCommitted. It is repeated as [Client.Ack] is, if that holds for
+// Within one call the lowest AckFailed, AckRetry or AckDeadLetter of a partition wins over later
+// AckCompleted ones, which are refused with ErrNotCommitted. It is repeated as [Client.Ack] is, if that holds for
 // every item.
 func (c *Client) AckBatch(ctx context.Context, group string, items []AckItem) ([]AckResult, error) {
 	request := struct {
@@ -129,7 +129,7 @@ func (a AckItem) wire() wireAck {
 // repeatable: a lease fences the repetition, and completing twice changes nothing; anything else
 // would be charged twice.
 func (a AckItem) repeatable() bool {
-	return a.LeaseID != "" || a.Status == Completed || a.Status == ""
+	return a.LeaseID != "" || a.Status == AckCompleted || a.Status == ""
 }
 
 func (c *Client) ack(ctx context.Context, op, path, group string, items []AckItem, request any) ([]AckResult, error) {
