@@ -28,7 +28,7 @@ const (
 	codeIOError             = "58030"
 
 	classConnection   = "08"
-	classResources    = "53"    // disk full, out of memory, too many connections
+	classResources    = "53"   // disk full, out of memory, too many connections
 	prefixIntervening = "57P0" // shutdown, crash, starting up, database dropped, idle
 )
 
