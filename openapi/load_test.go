@@ -1,0 +1,187 @@
+package openapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn/openapi"
+)
+
+func mustLoad(t testing.TB) *openapi.Spec {
+	t.Helper()
+	spec, err := openapi.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+func operation(t testing.TB, id string) *openapi.Operation {
+	t.Helper()
+	op, ok := mustLoad(t).Operation(id)
+	if !ok {
+		t.Fatalf("no operation %s", id)
+	}
+	return op
+}
+
+// TestOperations pins the operations of this version: their names, routes and access levels are the wire contract.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"ack POST /api/v1/ack read-write",
+		"ackBatch POST /api/v1/ack/batch read-write",
+		"advanceClock POST /testing/clock admin",
+		"configure POST /api/v1/configure read-write",
+		"deleteQueue DELETE /api/v1/resources/queues/{queue} admin",
+		"extendLease POST /api/v1/lease/{leaseId}/extend read-write",
+		"getClock GET /testing/clock admin",
+		"getQueue GET /api/v1/resources/queues/{queue} read-only",
+		"health GET /health public",
+		"index GET / public",
+		"listQueues GET /api/v1/resources/queues read-only",
+		"metrics GET /metrics/prometheus public",
+		"openapi GET /openapi.json public",
+		"pop GET /api/v1/pop read-write",
+		"popPartition GET /api/v1/pop/queue/{queue}/partition/{partition} read-write",
+		"popQueue GET /api/v1/pop/queue/{queue} read-write",
+		"push POST /api/v1/push write-only",
+		"status GET /status read-only",
+	}
+	var got []string
+	for _, op := range mustLoad(t).Operations() {
+		got = append(got, strings.Join([]string{op.ID, op.Method, op.Path, op.Access}, " "))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("operations:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestExamplesPass checks every example against the operation that it stands in.
+func TestExamplesPass(t *testing.T) {
+	t.Parallel()
+	for _, op := range mustLoad(t).Operations() {
+		body := op.RequestExample()
+		if takes, _ := op.HasBody(); takes && body == nil {
+			t.Errorf("%s: no request example", op.ID)
+		}
+		params := map[string]string{"queue": "q", "partition": "p", "leaseId": "l"}
+		if err := op.CheckRequest(httptest.NewRequest(op.Method, "/", nil), params, body); err != nil {
+			t.Errorf("%s: request example: %v", op.ID, err)
+		}
+		for _, status := range op.Statuses() {
+			mediaType, body := op.ResponseExample(status)
+			if mediaType != "" && len(body) == 0 {
+				t.Errorf("%s: no example of %d", op.ID, status)
+			}
+			header := http.Header{}
+			if mediaType != "" {
+				header.Set("Content-Type", mediaType+"; charset=utf-8")
+			}
+			if status == 429 || status == 503 {
+				header.Set("Retry-After", "1")
+			}
+			if err := op.CheckResponse(status, header, body); err != nil {
+				t.Errorf("%s: example of %d: %v", op.ID, status, err)
+			}
+		}
+	}
+}
+
+func TestRequirements(t *testing.T) {
+	t.Parallel()
+	spec := mustLoad(t)
+	all := spec.Requirements()
+	if len(all) < 120 {
+		t.Fatalf("only %d requirements", len(all))
+	}
+	seen := make(map[string]bool)
+	for _, r := range all {
+		if seen[r.ID] {
+			t.Errorf("%s: twice", r.ID)
+		}
+		seen[r.ID] = true
+		if got, ok := spec.Requirement(r.ID); !ok || got.Text != r.Text {
+			t.Errorf("%s: not found by its id", r.ID)
+		}
+		prefix, _, _ := strings.Cut(r.ID, ".")
+		if _, ok := spec.Operation(prefix); ok != (r.Operation == prefix) {
+			t.Errorf("%s: operation %q", r.ID, r.Operation)
+		}
+		if !strings.HasSuffix(r.Text, ".") {
+			t.Errorf("%s: the text is no sentence", r.ID)
+		}
+	}
+	for _, op := range spec.Operations() {
+		if !slices.ContainsFunc(all, func(r openapi.Requirement) bool { return r.Operation == op.ID }) {
+			t.Errorf("%s has no requirement", op.ID)
+		}
+	}
+	if first, last := all[0].ID, all[len(all)-1].ID; !strings.HasPrefix(first, "push.") || !strings.HasPrefix(last, "pop") && !strings.HasPrefix(last, "ack") && !strings.HasPrefix(last, "http") {
+		t.Errorf("not in document order: %s … %s", first, last)
+	}
+}
+
+func TestBundle(t *testing.T) {
+	t.Parallel()
+	spec := mustLoad(t)
+	if !json.Valid(spec.JSON()) {
+		t.Fatal("the bundle is not JSON")
+	}
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(spec.JSON(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if doc.OpenAPI != "3.0.3" || doc.Paths["/api/v1/push"] == nil || doc.Paths["/health"] == nil || doc.Paths["/testing/clock"] == nil {
+		t.Errorf("the bundle lacks parts: openapi %s, %d paths", doc.OpenAPI, len(doc.Paths))
+	}
+	if !bytes.HasPrefix(spec.JSON(), []byte(`{"openapi":"3.0.3","info":{"title":"Posthorn"`)) {
+		t.Errorf("keys are not in document order: %.80s", spec.JSON())
+	}
+	if spec.Version() == "" || len(spec.SHA256()) != 64 {
+		t.Errorf("version %q, sha256 %q", spec.Version(), spec.SHA256())
+	}
+	if op := operation(t, "openapi"); op.CheckResponse(200, http.Header{"Content-Type": {"application/json"}}, spec.JSON()) != nil {
+		t.Error("the document does not pass as the answer of its own operation")
+	}
+}
+
+func TestErrorCatalogue(t *testing.T) {
+	t.Parallel()
+	spec := mustLoad(t)
+	documented := make(map[int]bool)
+	for _, op := range spec.Operations() {
+		for _, status := range op.Statuses() {
+			documented[status] = true
+		}
+	}
+	seen := make(map[string]bool)
+	for _, e := range spec.Errors() {
+		if e.ID == "" || seen[e.ID] || e.Error == "" || e.When == "" || !documented[e.Status] {
+			t.Errorf("catalogue entry %+v is incomplete, repeated or of an undocumented status", e)
+		}
+		seen[e.ID] = true
+	}
+	if len(seen) == 0 {
+		t.Error("no catalogue")
+	}
+}
+
+// TestUncompiled keeps the hot operations off the slow path.
+func TestUncompiled(t *testing.T) {
+	t.Parallel()
+	for _, line := range mustLoad(t).Uncompiled() {
+		label, _, _ := strings.Cut(line, ":")
+		if label != "push 500" && label != "advanceClock request" {
+			t.Errorf("not compiled: %s", line)
+		}
+	}
+}
