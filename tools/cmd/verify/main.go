@@ -97,7 +97,7 @@ type goCommand struct {
 }
 
 func (g goCommand) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are this file's
 	cmd.Dir = g.dir
 	// Interrupted, go test ends its tests in order; kill it only when it does not.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -304,7 +304,7 @@ func (d *Document) walk(node any, ids, seen map[string]bool) {
 // at finds what a reference "#/a/b" names; nil when it names nothing.
 func (d *Document) at(ref string) any {
 	node := d.raw
-	for _, part := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
 		m, ok := node.(map[string]any)
 		if !ok {
 			return nil

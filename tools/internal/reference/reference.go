@@ -267,11 +267,11 @@ func (w *writer) answers(op *description.Operation) error {
 				body = t
 			}
 		}
-		text := cell(r.Description)
+		w.printf("| %s | %s | %s", status, body, cell(r.Description))
 		for _, header := range slices.Sorted(maps.Keys(r.Headers)) {
-			text += fmt.Sprintf(" Header `%s`: %s", header, cell(r.Headers[header].Description))
+			w.printf(" Header `%s`: %s", header, cell(r.Headers[header].Description))
 		}
-		w.printf("| %s | %s | %s |\n", status, body, text)
+		w.printf(" |\n")
 	}
 	for _, status := range statuses {
 		if s := op.Responses[status].Content[jsonMedia].Schema; s != nil && s.Ref == "" && len(s.Properties.Keys) > 0 {

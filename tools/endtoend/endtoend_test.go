@@ -1,0 +1,203 @@
+package endtoend
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/tools/internal/bench"
+)
+
+// TestConformance runs the suite as an implementer would, over plain HTTP and through the Go client.
+func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a broker")
+	}
+	for name, through := range map[string][]string{"wire": nil, "sdk-go": {"--through", "sdk-go"}} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"run", "--target", shared.url, "--capability", "clock", "--out", t.TempDir()}, through...)
+			t.Log(run(t, built.conformance, args...))
+		})
+	}
+}
+
+// TestBench runs each mode of the benchmark for a moment, and the comparison with PostgreSQL.
+func TestBench(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a broker")
+	}
+	for name, args := range map[string][]string{
+		"push":     {"push", "-duration", "1s", "-warmup", "0", "-partitions", "10"},
+		"pop":      {"pop", "-duration", "5s", "-max-messages", "5000", "-batch", "50", "-partitions", "20"},
+		"auto-ack": {"pop", "-duration", "5s", "-max-messages", "5000", "-batch", "50", "-partitions", "20", "-ack", "auto", "-group", "readers"},
+		"e2e":      {"e2e", "-duration", "1s", "-warmup", "0", "-rate", "500", "-partitions", "10", "-claim", "0"},
+		"baseline": {"push", "-duration", "500ms", "-warmup", "0", "-rounds", "3", "-baseline", shared.databaseURL(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := run(t, built.bench, append(args, "-url", shared.url, "-conns", "10", "-json")...)
+			var r bench.Report
+			if err := json.Unmarshal([]byte(out), &r); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			if r.Failed() || r.Push != nil && r.Push.Messages == 0 || r.Pop != nil && r.Pop.Messages == 0 {
+				t.Errorf("report %s", out)
+			}
+			switch name {
+			case "pop", "auto-ack":
+				if r.Pop.Messages != 5000 || name == "pop" && r.Ack.Messages != 5000 {
+					t.Errorf("popped %d of 5000: %s", r.Pop.Messages, out)
+				}
+			case "e2e":
+				if r.Pop.Messages != r.Push.Messages || r.Delivery.P50 <= 0 {
+					t.Errorf("popped %d of %d: %s", r.Pop.Messages, r.Push.Messages, out)
+				}
+			case "baseline":
+				if r.Baseline == nil || len(r.Baseline.Rounds) != 3 || r.Baseline.Ratio <= 0 {
+					t.Errorf("comparison %s", out)
+				}
+			}
+		})
+	}
+}
+
+// TestTwoBrokers pushes to one broker what a consumer waits for at another.
+func TestTwoBrokers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a broker")
+	}
+	second := start(t)
+	type popped struct {
+		answer string
+		at     time.Time
+	}
+	parked := make(chan popped, 1)
+	go func() {
+		answer := request(t, http.MethodGet, second.url+"/api/v1/pop/queue/two-brokers?wait=true&timeout=20000&autoAck=true", "", http.StatusOK)
+		parked <- popped{answer, time.Now()}
+	}()
+	// The pop creates the queue, so it is there once the pop has been seen.
+	waitFor(t, "the parked pop", func() bool {
+		return strings.Contains(request(t, http.MethodGet, shared.url+"/api/v1/resources/queues", "", http.StatusOK), `"two-brokers"`)
+	})
+	item := `{"items":[{"queue":"two-brokers","transactionId":"t-1","payload":{"n":1}}]}`
+	first := request(t, http.MethodPost, shared.url+"/api/v1/push", item, http.StatusCreated)
+	pushed := time.Now()
+	got := <-parked
+	if !strings.Contains(got.answer, `"data":{"n":1}`) {
+		t.Errorf("popped %s", got.answer)
+	}
+	if late := got.at.Sub(pushed); late > time.Second {
+		t.Errorf("the other broker delivered after %v, want at most 1 s", late)
+	}
+	again := request(t, http.MethodPost, second.url+"/api/v1/push", item, http.StatusCreated)
+	if want := strings.Replace(first, `"queued"`, `"duplicate"`, 1); again != want {
+		t.Errorf("pushed again at the other broker: %s, want %s", again, want)
+	}
+}
+
+// TestReadme runs the commands of the README that talk to the broker, in order, and compares what they answer with what
+// it says.
+func TestReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a broker")
+	}
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := curlStep.FindAllStringSubmatch(string(text), -1)
+	if len(steps) < 3 {
+		t.Fatalf("the README has %d commands with an answer, want at least push, pop and ack", len(steps))
+	}
+	known := map[string]string{} // ids and times as the README has them, and as this broker answered them
+	for _, step := range steps {
+		command, want := step[1], step[2]
+		for shown, real := range known {
+			command = strings.ReplaceAll(command, shown, real)
+		}
+		args := curlArgument.FindAllStringSubmatch(command, -1)
+		method, target, body := http.MethodGet, "", ""
+		for i, a := range args {
+			value := strings.Trim(a[0], "'")
+			switch {
+			case strings.HasPrefix(value, "http://localhost:6632"):
+				target = shared.url + strings.TrimPrefix(value, "http://localhost:6632")
+			case i > 0 && args[i-1][0] == "-X":
+				method = value
+			case i > 0 && args[i-1][0] == "-d":
+				body = value
+			}
+		}
+		status := http.StatusOK
+		if strings.HasSuffix(target, "/api/v1/push") {
+			status = http.StatusCreated
+		}
+		got := pretty(t, request(t, method, target, body, status))
+		want = pretty(t, want)
+		shown, real := changing.FindAllString(want, -1), changing.FindAllString(got, -1)
+		if a, b := changing.ReplaceAllString(want, "…"), changing.ReplaceAllString(got, "…"); a != b || len(shown) != len(real) {
+			t.Fatalf("%s\nanswers\n%s\nthe README says\n%s", command, got, want)
+		}
+		for i := range shown {
+			if before, ok := known[shown[i]]; ok && before != real[i] {
+				t.Errorf("%s in the README is one value, but was answered as %s and as %s", shown[i], before, real[i])
+			}
+			known[shown[i]] = real[i]
+		}
+	}
+}
+
+var (
+	// curlStep is a shell block with one command, followed by a block with its answer.
+	curlStep     = regexp.MustCompile("(?s)```bash\n(curl [^`]*?)\n```\n[^`]*?```json\n(.*?)\n```")
+	curlArgument = regexp.MustCompile(`'[^']*'|[^\s\\]+`)
+	// changing is what differs from run to run: ids, and times.
+	changing = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+)
+
+func pretty(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(text), "", "  "); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return b.String()
+}
+
+// waitFor polls until what has happened, for at most 10 seconds.
+func waitFor(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !happened(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not happen", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// request sends one request and returns the answer, whose status is checked.
+func request(t *testing.T, method, target, body string, status int) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != status {
+		t.Errorf("%s %s: %d %s (%v)", method, target, resp.StatusCode, answer, err)
+	}
+	return strings.TrimSpace(string(answer))
+}
