@@ -66,7 +66,7 @@ func (s *scanner) elide(schema *openapi3.Schema, dst *bytes.Buffer) bool {
 		if !ok {
 			return false
 		}
-		if escaped && !wellFormed(content) {
+		if escaped && !wellFormed(content) && schema.Type.Is(openapi3.TypeString) {
 			dst.WriteString("{}")
 		} else {
 			dst.Write(s.data[start:s.pos])
