@@ -99,7 +99,6 @@ func TestRetryPace(t *testing.T) {
 
 func TestTimeoutBoundsEachAttempt(t *testing.T) {
 	t.Parallel()
-	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	for name, test := range map[string]struct {
 		timeout time.Duration
 		want    time.Duration
@@ -111,7 +110,7 @@ func TestTimeoutBoundsEachAttempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client, _ := bubble(t, posthorn.Options{Timeout: test.timeout, Retry: posthorn.RetryPolicy{MaxAttempts: 1}}, silent)
+				client, _ := bubble(t, posthorn.Options{Timeout: test.timeout, Retry: posthorn.RetryPolicy{MaxAttempts: 1}}, silence)
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 				defer cancel()
 				start := time.Now()

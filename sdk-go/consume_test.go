@@ -31,6 +31,9 @@ func (p inProcess) RoundTrip(req *http.Request) (resp *http.Response, err error)
 			resp, err = nil, io.ErrUnexpectedEOF
 		}
 	}()
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
 	rec := httptest.NewRecorder()
 	served := req.Clone(req.Context())
 	served.RequestURI = req.URL.RequestURI()
@@ -302,18 +305,20 @@ func TestConsumeKeepsTheLease(t *testing.T) {
 func TestConsumeDropsABatchWithoutLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
+		batch   http.HandlerFunc
 		extends http.HandlerFunc
 		lostAt  time.Duration
 	}{
-		"refused":     {answer(200, `{"leaseId":"L1","success":false,"renewed":0,"newExpiresAt":null}`), 20 * time.Second},
-		"unavailable": {answer(503, `{"error":"no database"}`), 60 * time.Second},
-		"unreachable": {cut, 60 * time.Second},
-		"silent":      {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 60 * time.Second},
+		"refused":     {batch("a/1", "a/2", "a/3"), answer(200, `{"leaseId":"L1","success":false,"renewed":0,"newExpiresAt":null}`), 20 * time.Second},
+		"at the end":  {batch("a/1", "a/2"), answer(200, `{"leaseId":"L1","success":false,"renewed":0,"newExpiresAt":null}`), 20 * time.Second},
+		"unavailable": {batch("a/1", "a/2", "a/3"), answer(503, `{"error":"no database"}`), 60 * time.Second},
+		"unreachable": {batch("a/1", "a/2", "a/3"), cut, 60 * time.Second},
+		"silent":      {batch("a/1", "a/2", "a/3"), silence, 60 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				server := &laneServer{t: t, pops: []http.HandlerFunc{batch("a/1", "a/2", "a/3")}, extends: test.extends}
+				server := &laneServer{t: t, pops: []http.HandlerFunc{test.batch}, extends: test.extends}
 				start := time.Now()
 				var handled int
 				var lostAt time.Duration
@@ -339,24 +344,72 @@ func TestConsumeDropsABatchWithoutLease(t *testing.T) {
 	}
 }
 
-func TestConsumeSurvivesAFailedExtension(t *testing.T) {
+func TestConsumeDropsABatchWhoseLeaseEndsBetweenHandlers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := &laneServer{t: t, pops: []http.HandlerFunc{batch("a/1")}}
-		var n atomic.Int32
-		server.extends = func(w http.ResponseWriter, r *http.Request) {
-			if n.Add(1)%2 == 1 {
-				cut(w, r)
-			}
-			answer(200, `{"success":true,"renewed":1}`)(w, r)
+		server := &laneServer{
+			t: t, pops: []http.HandlerFunc{batch("a/1", "b/2")},
+			onAck: []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(10 * time.Second) // the extension after 20 s falls into it
+				answer(200, `[{"index":0,"transactionId":"1","success":true}]`)(w, r)
+			}},
+			extends: answer(200, `{"success":false,"renewed":0}`),
 		}
-		c := server.consume(posthorn.ConsumeOptions{}, func(ctx context.Context, _ posthorn.Message) error {
-			time.Sleep(5 * time.Minute)
-			return ctx.Err()
+		var handled int
+		c := server.consume(posthorn.ConsumeOptions{}, func(context.Context, posthorn.Message) error {
+			handled++
+			time.Sleep(15 * time.Second)
+			return nil
 		})
-		time.Sleep(6 * time.Minute)
+		time.Sleep(time.Minute)
 		wantAcks(t, c.end(), []sentAck{completed("a/1")})
+		if handled != 1 {
+			t.Errorf("%d messages handled, the second one without a lease", handled)
+		}
 	})
+}
+
+// silence is a step that never answers.
+func silence(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func TestConsumeSurvivesFailedExtensions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		first http.HandlerFunc
+		want  []time.Duration // when extensions are tried
+	}{
+		"cut":    {cut, []time.Duration{20 * time.Second, 24 * time.Second, 44 * time.Second}},
+		"silent": {silence, []time.Duration{20 * time.Second, 44 * time.Second}}, // given up after 20 s, tried again 4 s later
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := &laneServer{t: t, pops: []http.HandlerFunc{batch("a/1")}}
+				var n atomic.Int32
+				server.extends = func(w http.ResponseWriter, r *http.Request) {
+					if n.Add(1) == 1 {
+						test.first(w, r)
+						return
+					}
+					answer(200, `{"success":true,"renewed":1}`)(w, r)
+				}
+				start := time.Now()
+				c := server.consume(posthorn.ConsumeOptions{}, func(ctx context.Context, _ posthorn.Message) error {
+					time.Sleep(63 * time.Second)
+					return ctx.Err()
+				})
+				time.Sleep(90 * time.Second)
+				wantAcks(t, c.end(), []sentAck{completed("a/1")})
+				var got []time.Duration
+				for _, at := range server.extended {
+					got = append(got, at.Sub(start))
+				}
+				if !slices.Equal(got, test.want) {
+					t.Errorf("extensions tried at %v, want %v", got, test.want)
+				}
+			})
+		})
+	}
 }
 
 func TestConsumeStopsGracefully(t *testing.T) {

@@ -3,7 +3,6 @@ package posthorn_test
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -122,8 +121,7 @@ func TestPopOutwaitsTheLongPoll(t *testing.T) {
 				}
 
 				// A broker that never answers is given up 30 s after it should have.
-				silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-				client, _ = bubble(t, posthorn.Options{Retry: posthorn.RetryPolicy{MaxAttempts: 1}}, silent)
+				client, _ = bubble(t, posthorn.Options{Retry: posthorn.RetryPolicy{MaxAttempts: 1}}, silence)
 				start := time.Now()
 				_, err := client.Pop(context.WithoutCancel(t.Context()), opts)
 				poll := opts.Timeout
