@@ -53,6 +53,15 @@ func (s *Spec) bodyOf(ref *openapi3.SchemaRef, label string) *body {
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
+// release gives a scanner back to the pool, without the body and without an unusually large scratch.
+func (s *scanner) release() {
+	s.data, s.broken = nil, nil
+	if cap(s.scratch) > 1<<16 {
+		s.scratch = nil
+	}
+	scanners.Put(s)
+}
+
 // check judges a whole body. The result has no In yet.
 func (b *body) check(data []byte) *CheckError {
 	if b.node == nil {
@@ -60,11 +69,7 @@ func (b *body) check(data []byte) *CheckError {
 	}
 	s := scanners.Get().(*scanner)
 	err := s.whole(b.node, data)
-	s.data = nil
-	if cap(s.scratch) > 1<<16 {
-		s.scratch = nil
-	}
-	scanners.Put(s)
+	s.release()
 	return err
 }
 

@@ -25,8 +25,7 @@ const mostItems = 1 << 17
 func PushItems(body []byte) ([]PushItem, error) {
 	s := scanners.Get().(*scanner)
 	items, err := s.pushItems(body)
-	s.data = nil
-	scanners.Put(s)
+	s.release()
 	return items, err
 }
 
@@ -45,7 +44,7 @@ func (s *scanner) pushItems(body []byte) ([]PushItem, error) {
 		if name, escaped, ok = s.key(); !ok {
 			break
 		}
-		if text, whole := s.text(name, escaped); whole && string(text) == "items" && s.peek() == '[' {
+		if string(s.known(name, escaped)) == "items" && s.peek() == '[' {
 			items, ok = s.pushArray(items[:0])
 		} else {
 			ok = s.skip()
@@ -92,19 +91,16 @@ func (s *scanner) pushItem(item *PushItem, last PushItem) bool {
 		if !keyOK {
 			return false
 		}
-		text, whole := s.text(name, escaped)
-		switch {
-		case !whole:
-			ok = s.skip()
-		case string(text) == "payload":
+		switch string(s.known(name, escaped)) {
+		case "payload":
 			start := s.pos
 			ok = s.skip()
 			item.Payload = s.data[start:s.pos:s.pos]
-		case string(text) == "queue":
+		case "queue":
 			item.Queue, ok = s.name(last.Queue)
-		case string(text) == "partition":
+		case "partition":
 			item.Partition, ok = s.name(last.Partition)
-		case string(text) == "transactionId":
+		case "transactionId":
 			item.TransactionID, ok = s.alias()
 		default:
 			ok = s.skip()
@@ -114,6 +110,18 @@ func (s *scanner) pushItem(item *PushItem, last PushItem) bool {
 		}
 	}
 	return ok
+}
+
+// known is the text of a key, nil when it is none that PushItems looks for.
+func (s *scanner) known(name []byte, escaped bool) []byte {
+	if len(name) > 6*len("transactionId") {
+		return nil
+	}
+	text, whole := s.text(name, escaped)
+	if !whole {
+		return nil
+	}
+	return text
 }
 
 // name consumes a string and returns a copy of its text, or last when that has the same text. What is no string is "".
