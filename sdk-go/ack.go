@@ -15,14 +15,14 @@ import (
 type AckStatus string
 
 const (
-	// AckCompleted: the message, and every earlier one of its partition, is done for the group.
+	// AckCompleted says that the message, and every earlier one of its partition, is done for the group.
 	AckCompleted AckStatus = "completed"
-	// AckFailed: deliver it again, and charge the partition's retry budget. When the budget is used up
+	// AckFailed asks to deliver it again, and charge the partition's retry budget. When the budget is used up
 	// the message is dead-lettered (or dropped, if the queue keeps no dead letters).
 	AckFailed AckStatus = "failed"
-	// AckRetry: deliver it again without charging the budget.
+	// AckRetry asks to deliver it again without charging the budget.
 	AckRetry AckStatus = "retry"
-	// AckDeadLetter: dead-letter it at once.
+	// AckDeadLetter asks to dead-letter it at once.
 	AckDeadLetter AckStatus = "dlq"
 )
 
@@ -100,7 +100,7 @@ func (c *Client) AckBatch(ctx context.Context, group string, items []AckItem) ([
 	}
 	var refused []*AckItemError
 	for _, result := range results {
-		if item := (*AckItemError)(nil); errors.As(result.Err, &item) {
+		if item, ok := errors.AsType[*AckItemError](result.Err); ok {
 			refused = append(refused, item)
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Client) ack(ctx context.Context, op, path, group string, items []AckIte
 		DLQ           bool   `json:"dlq"`
 		Noop          bool   `json:"noop"`
 	}
-	_, err := c.do(ctx, call{op: op, method: http.MethodPost, path: path, body: body.Bytes(), repeatable: repeatable}, &answers)
+	err := c.do(ctx, call{op: op, method: http.MethodPost, path: path, body: body.Bytes(), repeatable: repeatable}, &answers)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (c *Client) Extend(ctx context.Context, leaseID string, d time.Duration) (L
 		return Lease{}, fmt.Errorf("posthorn: extendLease: %w", err)
 	}
 	var wire wireLease
-	if _, err := c.do(ctx, call, &wire); err != nil {
+	if err := c.do(ctx, call, &wire); err != nil {
 		return Lease{}, err
 	}
 	lease, err := wire.lease(leaseID)

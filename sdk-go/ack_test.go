@@ -64,7 +64,7 @@ func TestAckItemErrors(t *testing.T) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
 			for _, sentinel := range sentinels {
-				if is := errors.Is(err, sentinel); is != (sentinel == want) {
+				if is := errors.Is(err, sentinel); is != errors.Is(want, sentinel) {
 					t.Errorf("errors.Is(%v, %v) is %t", err, sentinel, is)
 				}
 			}
@@ -83,6 +83,9 @@ func TestAckBatchReportsRefusedItems(t *testing.T) {
 	var refused *posthorn.AckError
 	if !errors.As(err, &refused) || !errors.Is(err, posthorn.ErrLeaseExpired) || errors.Is(err, posthorn.ErrUnresolvable) {
 		t.Fatalf("error %v", err)
+	}
+	if want := "posthorn: ackBatch: 2 refused, first: acknowledgment 1 (b): invalid or expired lease"; err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 	if len(refused.Items) != 2 || refused.Items[0].Index != 1 || refused.Items[0].TransactionID != "b" || refused.Items[1].Index != 2 {
 		t.Errorf("refused %+v", refused.Items)

@@ -79,16 +79,16 @@ func New(baseURL string, opts Options) (*Client, error) {
 	base, err := parseBase(baseURL)
 	problems := []error{err}
 	if strings.ContainsAny(opts.Token, "\r\n") {
-		problems = append(problems, errors.New("Token contains a line break"))
+		problems = append(problems, errors.New("option Token contains a line break"))
 	}
 	if strings.ContainsAny(opts.UserAgent, "\r\n") {
-		problems = append(problems, errors.New("UserAgent contains a line break"))
+		problems = append(problems, errors.New("option UserAgent contains a line break"))
 	}
 	if opts.MaxResponseBytes < 0 {
-		problems = append(problems, errors.New("MaxResponseBytes is negative"))
+		problems = append(problems, errors.New("option MaxResponseBytes is negative"))
 	}
 	if opts.Retry.MaxAttempts < 0 || opts.Retry.BaseDelay < 0 || opts.Retry.MaxDelay < 0 || opts.Retry.MaxRetryAfter < 0 {
-		problems = append(problems, errors.New("Retry has a negative field"))
+		problems = append(problems, errors.New("option Retry has a negative field"))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("posthorn: new client: %w", err)

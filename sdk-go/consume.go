@@ -147,7 +147,7 @@ func newConsumer(client *Client, opts ConsumeOptions, handler Handler) (*consume
 		problems = append(problems, errors.New("none of Queue, Namespace and Task is set"))
 	}
 	if opts.Concurrency < 0 {
-		problems = append(problems, errors.New("Concurrency is negative"))
+		problems = append(problems, errors.New("option Concurrency is negative"))
 	}
 	opts.Concurrency = orDefault(opts.Concurrency, 1)
 	opts.Lease = time.Duration(wholeSeconds(orDefault(opts.Lease, time.Minute))) * time.Second
@@ -266,7 +266,7 @@ func (c *consumer) pop(ctx context.Context, batchSize int) (Batch, error) {
 		return Batch{}, err
 	}
 	var wire wireBatch
-	if _, err := c.client.once(ctx, call, &wire); err != nil {
+	if err := c.client.once(ctx, call, &wire); err != nil {
 		return Batch{}, fmt.Errorf("%s: %w", call.op, err)
 	}
 	return wire.batch(), nil
@@ -274,11 +274,8 @@ func (c *consumer) pop(ctx context.Context, batchSize int) (Batch, error) {
 
 // permanent reports whether a failed pop would fail again however long one waits.
 func permanent(err error) bool {
-	var api *APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	return api.Status/100 == 4 && api.Status != http.StatusRequestTimeout && api.Status != http.StatusTooManyRequests
+	api, ok := errors.AsType[*APIError](err)
+	return ok && api.Status/100 == 4 && api.Status != http.StatusRequestTimeout && api.Status != http.StatusTooManyRequests
 }
 
 // process handles one batch. It reports false when the lane should pause before the next one.
@@ -352,11 +349,10 @@ func (c *consumer) handle(ctx context.Context, m Message) (err error) {
 }
 
 func statusOf(err error) AckStatus {
-	var v *verdict
-	switch {
-	case err == nil:
+	if err == nil {
 		return AckCompleted
-	case errors.As(err, &v):
+	}
+	if v, ok := errors.AsType[*verdict](err); ok {
 		return v.status
 	}
 	return AckFailed
@@ -380,7 +376,7 @@ func (c *consumer) keepLease(ctx context.Context, id string, deadline time.Time,
 		sent := time.Now()
 		attempt, done := context.WithTimeout(ctx, min(c.opts.Lease/3, time.Until(deadline)))
 		var wire wireLease
-		_, err := c.client.once(attempt, extend, &wire)
+		err := c.client.once(attempt, extend, &wire)
 		done()
 		if err == nil {
 			_, err = wire.lease(id)
@@ -433,17 +429,17 @@ func (a *acknowledger) flush(ctx context.Context) {
 	defer cancel()
 	_, err := a.consumer.client.AckBatch(ctx, a.consumer.opts.ConsumerGroup, a.pending)
 	a.flushed = time.Now()
-	var refused *AckError
-	switch {
-	case errors.As(err, &refused):
+	refused, ok := errors.AsType[*AckError](err)
+	if err != nil && !ok {
+		a.consumer.log.WarnContext(ctx, "acknowledgment failed", "error", err, "items", len(a.pending))
+		return
+	}
+	if ok {
+		a.refused = true
 		for _, item := range refused.Items {
 			a.closed[a.pending[item.Index].PartitionID] = true
 			a.consumer.log.WarnContext(ctx, "acknowledgment refused", "error", item)
 		}
-		a.refused = true
-	case err != nil:
-		a.consumer.log.WarnContext(ctx, "acknowledgment failed", "error", err, "items", len(a.pending))
-		return
 	}
 	a.pending = nil
 }

@@ -43,7 +43,7 @@
 // # How it fails
 //
 // With errors, never with a panic. An answer that is not 2xx is an [*APIError] (reach it with
-// [errors.As]); refused items carry the sentinel errors of this package (test them with
+// [errors.AsType]); refused items carry the sentinel errors of this package (test them with
 // [errors.Is]); everything else wraps the error of net/http or the context.
 //
 // A [Client] is safe for concurrent use.

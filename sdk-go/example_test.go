@@ -136,8 +136,7 @@ func ExampleClient_Push_failed() {
 
 	ctx := context.Background()
 	_, err = client.Push(ctx, []posthorn.Item{{Queue: "q", TransactionID: "a"}, {Queue: "q", TransactionID: "b"}})
-	var failed *posthorn.PushError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*posthorn.PushError](err); ok {
 		fmt.Println(err)
 		results, err := client.Push(ctx, failed.Items)
 		fmt.Println(results[0].TransactionID, results[0].Status, err)
@@ -227,8 +226,7 @@ func ExampleClient_AckBatch() {
 		{TransactionID: "a", PartitionID: "0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b84", LeaseID: "0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"},
 		{TransactionID: "b", PartitionID: "0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b85", LeaseID: "0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"},
 	})
-	var refused *posthorn.AckError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*posthorn.AckError](err); ok {
 		for _, item := range refused.Items {
 			fmt.Println(item.TransactionID, "lease lost:", errors.Is(item, posthorn.ErrLeaseExpired))
 		}
@@ -402,8 +400,7 @@ func ExampleAPIError() {
 	}
 
 	_, err = client.Push(context.Background(), []posthorn.Item{{Payload: 1}})
-	var refusal *posthorn.APIError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*posthorn.APIError](err); ok {
 		fmt.Println(refusal.Status, refusal.Message)
 	}
 	// Output: 400 bad body: items[0].queue must not be empty

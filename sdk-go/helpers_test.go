@@ -33,11 +33,11 @@ type script struct {
 	seen []exchange
 }
 
-func newScript(t testing.TB, steps ...http.HandlerFunc) *script {
-	t.Helper()
-	s := &script{t: t, steps: steps}
+func newScript(tb testing.TB, steps ...http.HandlerFunc) *script {
+	tb.Helper()
+	s := &script{t: tb, steps: steps}
 	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s
 }
 
@@ -89,41 +89,41 @@ func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 // fast is a policy that lets tests repeat without waiting for it.
 var fast = posthorn.RetryPolicy{BaseDelay: time.Millisecond, MaxDelay: 4 * time.Millisecond}
 
-func newClient(t testing.TB, url string, opts posthorn.Options) *posthorn.Client {
-	t.Helper()
+func newClient(tb testing.TB, url string, opts posthorn.Options) *posthorn.Client {
+	tb.Helper()
 	if opts.Retry == (posthorn.RetryPolicy{}) {
 		opts.Retry = fast
 	}
 	client, err := posthorn.New(url, opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(client.Close)
+	tb.Cleanup(client.Close)
 	return client
 }
 
 // testContext bounds a test that would hang if the client did.
-func testContext(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	t.Cleanup(cancel)
+func testContext(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 15*time.Second)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
-func decode[T any](t testing.TB, body string) T {
-	t.Helper()
+func decode[T any](tb testing.TB, body string) T {
+	tb.Helper()
 	var v T
 	if err := json.Unmarshal([]byte(body), &v); err != nil {
-		t.Fatalf("%v in %s", err, body)
+		tb.Fatalf("%v in %s", err, body)
 	}
 	return v
 }
 
-func apiError(t testing.TB, err error) *posthorn.APIError {
-	t.Helper()
+func apiError(tb testing.TB, err error) *posthorn.APIError {
+	tb.Helper()
 	var api *posthorn.APIError
 	if !errors.As(err, &api) {
-		t.Fatalf("error %v (%T) is no *APIError", err, err)
+		tb.Fatalf("error %v (%T) is no *APIError", err, err)
 	}
 	return api
 }

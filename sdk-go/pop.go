@@ -91,7 +91,7 @@ func (c *Client) Pop(ctx context.Context, opts PopOptions) (Batch, error) {
 		return Batch{}, fmt.Errorf("posthorn: pop: %w", err)
 	}
 	var wire wireBatch
-	if _, err := c.do(ctx, call, &wire); err != nil {
+	if err := c.do(ctx, call, &wire); err != nil {
 		return Batch{}, err
 	}
 	return wire.batch(), nil
@@ -100,13 +100,13 @@ func (c *Client) Pop(ctx context.Context, opts PopOptions) (Batch, error) {
 func (o PopOptions) call() (call, error) {
 	var problems []error
 	if o.Partition != "" && o.Queue == "" {
-		problems = append(problems, errors.New("Partition without Queue"))
+		problems = append(problems, errors.New("option Partition without Queue"))
 	}
 	if o.Queue != "" && (o.Namespace != "" || o.Task != "") {
-		problems = append(problems, errors.New("Queue together with Namespace or Task"))
+		problems = append(problems, errors.New("option Queue together with Namespace or Task"))
 	}
 	if o.Timeout < 0 || o.Lease < 0 || o.Batch < 0 {
-		problems = append(problems, errors.New("Batch, Timeout and Lease must not be negative"))
+		problems = append(problems, errors.New("options Batch, Timeout and Lease must not be negative"))
 	}
 	for _, name := range []struct{ field, value string }{
 		{"Queue", o.Queue}, {"Partition", o.Partition}, {"Namespace", o.Namespace}, {"Task", o.Task}, {"ConsumerGroup", o.ConsumerGroup},

@@ -33,13 +33,13 @@ type Item struct {
 type PushStatus string
 
 const (
-	// StatusQueued: stored and committed.
+	// StatusQueued means stored and committed.
 	StatusQueued PushStatus = "queued"
-	// StatusDuplicate: the partition already holds this transaction id; nothing was written.
+	// StatusDuplicate means that the partition already holds this transaction id; nothing was written.
 	StatusDuplicate PushStatus = "duplicate"
-	// StatusBuffered: accepted into the broker's spool on disk, which replays it into the database.
+	// StatusBuffered means accepted into the broker's spool on disk, which replays it into the database.
 	StatusBuffered PushStatus = "buffered"
-	// StatusFailed: stored nowhere.
+	// StatusFailed means stored nowhere.
 	StatusFailed PushStatus = "failed"
 	// StatusUnknown is said by the client, never by the broker: an earlier attempt failed for this
 	// item and the last one got no answer.
@@ -182,7 +182,7 @@ func (p *push) send(ctx context.Context, c *Client, attempt int) error {
 	status, body, err := c.attempt(ctx, call{
 		op: "push", method: http.MethodPost, path: "/api/v1/push", body: p.body(), repeatable: true,
 	})
-	if api := (*APIError)(nil); errors.As(err, &api) && api.Status == http.StatusInternalServerError {
+	if api, ok := errors.AsType[*APIError](err); ok && api.Status == http.StatusInternalServerError {
 		// Under maintenance a spool that fails for some items answers 500 with the full item array.
 		if answers, bad := p.parse(api.body); bad == nil {
 			p.take(answers, attempt)

@@ -25,8 +25,8 @@ type pushBody struct {
 }
 
 // results answers a push with one status per item, echoing what was sent.
-func results(t testing.TB, httpStatus int, statuses ...posthorn.PushStatus) http.HandlerFunc {
-	t.Helper()
+func results(tb testing.TB, httpStatus int, statuses ...posthorn.PushStatus) http.HandlerFunc {
+	tb.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
 		list := make([]map[string]any, len(statuses))
 		for i, status := range statuses {
@@ -37,7 +37,7 @@ func results(t testing.TB, httpStatus int, statuses ...posthorn.PushStatus) http
 		}
 		body, err := json.Marshal(list)
 		if err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		answer(httpStatus, string(body))(w, r)
 	}
@@ -337,4 +337,13 @@ func TestPushHonoursItsContext(t *testing.T) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 	server.requests(1)
+}
+
+func TestPushErrorText(t *testing.T) {
+	t.Parallel()
+	server := newScript(t, answer(413, `{"error":"body exceeds 67108864 bytes"}`))
+	_, err := newClient(t, server.URL, posthorn.Options{}).Push(testContext(t), []posthorn.Item{{Queue: "q"}, {Queue: "q"}})
+	if want := "posthorn: push: 2 items not known to be stored: 413 body exceeds 67108864 bytes"; err == nil || err.Error() != want {
+		t.Errorf("error %v\nwant  %s", err, want)
+	}
 }

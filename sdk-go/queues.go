@@ -167,7 +167,7 @@ func (c *Client) Configure(ctx context.Context, queue string, opts QueueOptions)
 		Task      string      `json:"task"`
 		Options   wireOptions `json:"options"`
 	}
-	_, err = c.do(ctx, call{
+	err = c.do(ctx, call{
 		op: "configure", method: http.MethodPost, path: "/api/v1/configure", body: body.Bytes(), repeatable: true,
 	}, &wire)
 	if err != nil {
@@ -216,7 +216,7 @@ func (c *Client) ListQueues(ctx context.Context) ([]QueueSummary, error) {
 			Messages      Counts `json:"messages"`
 		} `json:"queues"`
 	}
-	_, err := c.do(ctx, call{op: "listQueues", method: http.MethodGet, path: "/api/v1/resources/queues", repeatable: true}, &wire)
+	err := c.do(ctx, call{op: "listQueues", method: http.MethodGet, path: "/api/v1/resources/queues", repeatable: true}, &wire)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func (c *Client) GetQueue(ctx context.Context, name string) (Queue, error) {
 		Totals        Counts `json:"totals"`
 		RetainedBytes int64  `json:"retainedBytes"`
 	}
-	_, err := c.do(ctx, call{op: "getQueue", method: http.MethodGet, path: "/api/v1/resources/queues/" + segment(name), repeatable: true}, &wire)
+	err := c.do(ctx, call{op: "getQueue", method: http.MethodGet, path: "/api/v1/resources/queues/" + segment(name), repeatable: true}, &wire)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -307,7 +307,7 @@ func (c *Client) DeleteQueue(ctx context.Context, name string) (existed bool, er
 	var wire struct {
 		Deleted bool `json:"deleted"`
 	}
-	_, err = c.do(ctx, call{op: "deleteQueue", method: http.MethodDelete, path: "/api/v1/resources/queues/" + segment(name)}, &wire)
+	err = c.do(ctx, call{op: "deleteQueue", method: http.MethodDelete, path: "/api/v1/resources/queues/" + segment(name)}, &wire)
 	return wire.Deleted, err
 }
 
@@ -324,7 +324,7 @@ type Health struct {
 // is an error that matches [ErrUnavailable], with what it said returned beside it.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	_, body, err := c.attempt(ctx, call{op: "health", method: http.MethodGet, path: "/health", repeatable: true})
-	if api := (*APIError)(nil); errors.As(err, &api) {
+	if api, ok := errors.AsType[*APIError](err); ok {
 		body = api.body
 	}
 	var wire struct {

@@ -32,17 +32,17 @@ type call struct {
 	repeatable bool          // repeating it after an unknown outcome does no harm
 }
 
-// do sends a call, repeats it as the policy allows, and decodes a 2xx body into out. It reports the
-// status, so that callers can tell 204 from an empty value. out may be nil.
-func (c *Client) do(ctx context.Context, call call, out any) (int, error) {
+// do sends a call, repeats it as the policy allows, and decodes a 2xx body into out. A 204 leaves out
+// as it is.
+func (c *Client) do(ctx context.Context, call call, out any) error {
 	retry := c.newRetrier()
 	for {
-		status, err := c.once(ctx, call, out)
+		err := c.once(ctx, call, out)
 		if err == nil {
-			return status, nil
+			return nil
 		}
 		if !shouldRetry(err, call.repeatable) || !retry.wait(ctx, err) {
-			return status, fmt.Errorf("posthorn: %s: %w", call.op, withContext(ctx, err))
+			return fmt.Errorf("posthorn: %s: %w", call.op, withContext(ctx, err))
 		}
 	}
 }
@@ -56,18 +56,15 @@ func withContext(ctx context.Context, err error) error {
 }
 
 // once is a single attempt of do. Its error does not name the operation.
-func (c *Client) once(ctx context.Context, call call, out any) (int, error) {
+func (c *Client) once(ctx context.Context, call call, out any) error {
 	status, body, err := c.attempt(ctx, call)
-	if err != nil {
-		return status, err
-	}
-	if out == nil || status == http.StatusNoContent {
-		return status, nil
+	if err != nil || status == http.StatusNoContent {
+		return err
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return status, &answerError{fmt.Errorf("answer of status %d: %w", status, err)}
+		return &answerError{fmt.Errorf("answer of status %d: %w", status, err)}
 	}
-	return status, nil
+	return nil
 }
 
 // answerError is an answer that does not fit the contract: repeating the call would not help.
@@ -152,11 +149,7 @@ func readBounded(resp *http.Response, limit int64) ([]byte, error) {
 // shouldRetry decides by what an attempt proves: nothing was done, something may have been done
 // (repeat only what is repeatable), or repeating cannot help.
 func shouldRetry(err error, repeatable bool) bool {
-	var api *APIError
-	var answer *answerError
-	var certificate *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &api):
+	if api, ok := errors.AsType[*APIError](err); ok {
 		switch api.Status {
 		case http.StatusTooManyRequests:
 			return true
@@ -164,11 +157,14 @@ func shouldRetry(err error, repeatable bool) bool {
 			return repeatable
 		}
 		return false
-	case errors.As(err, &answer), errors.As(err, &certificate), errors.Is(err, ErrResponseTooLarge):
+	}
+	if _, ok := errors.AsType[*answerError](err); ok || errors.Is(err, ErrResponseTooLarge) {
 		return false
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return false
+	}
+	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "dial" {
 		return true
 	}
 	return repeatable
@@ -206,16 +202,20 @@ func (p RetryPolicy) delay(failures int, cause error) (time.Duration, bool) {
 	if shift := failures - 1; shift < 30 && p.BaseDelay < p.MaxDelay>>shift {
 		d = p.BaseDelay << shift
 	}
-	d = d/2 + rand.N(d/2+1)
-	var api *APIError
-	if errors.As(cause, &api) && api.RetryAfter > 0 {
+	d = d/2 + jitter(d/2)
+	if api, ok := errors.AsType[*APIError](cause); ok && api.RetryAfter > 0 {
 		if api.RetryAfter > p.MaxRetryAfter {
 			return 0, false
 		}
 		// Everybody was told the same time; the jitter keeps them from coming back together.
-		d = max(d, api.RetryAfter+rand.N(api.RetryAfter/10+1))
+		d = max(d, api.RetryAfter+jitter(api.RetryAfter/10))
 	}
 	return d, true
+}
+
+// jitter is a random duration up to d.
+func jitter(d time.Duration) time.Duration {
+	return rand.N(d + 1) //nolint:gosec // it spreads load, nobody gains by guessing it
 }
 
 // sleep reports whether d passed before the context ended.
