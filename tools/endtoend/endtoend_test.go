@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -150,6 +151,30 @@ func TestReadme(t *testing.T) {
 			}
 			known[shown[i]] = real[i]
 		}
+	}
+}
+
+// TestGoGuide runs the program of the Go guide as it stands there.
+func TestGoGuide(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a broker")
+	}
+	text, err := os.ReadFile("../../docs/guide/go.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := regexp.MustCompile("(?s)```go\n(.*?)\n```").FindSubmatch(text)
+	prints := regexp.MustCompile("(?s)it prints:\n\n```\n(.*?)```").FindSubmatch(text)
+	if program == nil || prints == nil {
+		t.Fatal("the guide has no program, or does not say what it prints")
+	}
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, program[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("POSTHORN_URL", shared.url)
+	if got := run(t, "go", "run", file); got != string(prints[1]) {
+		t.Errorf("the program prints\n%s\nthe guide says\n%s", got, prints[1])
 	}
 }
 

@@ -92,7 +92,7 @@ func startBroker(ctx context.Context, dir, mode string, args ...string) (*broker
 	if err != nil {
 		return nil, fmt.Errorf("create the broker's log: %w", err)
 	}
-	defer logFile.Close()
+	defer func() { _ = logFile.Close() }() // the broker has its own descriptor
 	b := &broker{logFile: logFile.Name(), dataDir: filepath.Join(dir, "data"), exited: make(chan error, 1)}
 	b.cmd = exec.CommandContext(ctx, built.broker, append([]string{mode, "--listen", "127.0.0.1:0"}, args...)...)
 	b.cmd.Stderr = logFile

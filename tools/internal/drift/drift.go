@@ -1,5 +1,5 @@
 // Package drift finds what has drifted apart: rules that the API description must keep by itself, and promises that
-// stand in two places of the repository, the description and the code that follows it.
+// stand in two places of the repository: the description, the code that follows it, and the documents.
 //
 // It promises that a check that finds nothing to compare reports that as a problem: a renamed folder or function never
 // makes a check pass. It assumes the repository's layout (one row in Check per place). Go sources are parsed, never
@@ -10,6 +10,7 @@ package drift
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/posthorn/posthorn/openapi"
 	"github.com/posthorn/posthorn/tools/internal/description"
@@ -68,5 +69,16 @@ func Check(s Subject) ([]Problem, error) {
 		}
 		all = append(all, found...)
 	}
-	return all, nil
+	settings, err := Configuration(
+		filepath.Join(s.Root, "broker", "internal", "app", "settings.go"),
+		filepath.Join(s.Root, "docs", "operations", "configuration.md"),
+	)
+	if err != nil {
+		return nil, err
+	}
+	links, err := Links(s.Root)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(all, settings, links), nil
 }

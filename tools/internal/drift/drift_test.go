@@ -234,3 +234,43 @@ func TestSpecsFindsUntestedRequirements(t *testing.T) {
 	check("package p\nvar _ = Requirement(\"http.two-words.three\", nil) // Requirement(\"push.one\")", "requirement push.one: no conformance spec")
 	check("package p", "no conformance specs found", "requirement push.one: no conformance spec")
 }
+
+func TestConfigurationComparesBothWays(t *testing.T) {
+	t.Parallel()
+	code := goFile(t, "settings.go", "package app\nvar s = []setting{{flag: \"listen\", env: []string{\"LISTEN\", \"ADDRESS_2\"}}, {env: []string{\"PORT\"}}}")
+	check := func(document string, want ...string) {
+		t.Helper()
+		got, err := Configuration(code, goFile(t, "configuration.md", document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, got, want...)
+	}
+	check("| `--listen` | `LISTEN`, `ADDRESS_2` | `OTHER` |\n| | `PORT` | |")
+	check("| `--listen` | `LISTEN` | |\n| `--old` | `PORT` | |", "ADDRESS_2 is not described", "--old does not exist")
+	code = goFile(t, "settings.go", "package app")
+	check("", "no settings found")
+}
+
+func TestLinksAreFollowed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.md": "# One\n[b](b.md#two-words) [here](#one) [web](https://example.org/x) [gone](c.md) [head](b.md#three)\n```\n[in code](d.md)\n```\n",
+		"b.md": "## Two `words`!\n```\n# Three\n```\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Links(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, got, "link to c.md: no such file", "link to b.md#three: no such heading")
+	got, err = Links(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, got, "no documents found")
+}
