@@ -1,0 +1,154 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/posthorn/posthorn/broker/internal/queue"
+)
+
+// ackRequest is one acknowledgement on the wire. Null means absent everywhere; only status tells an
+// empty string from an absent one.
+type ackRequest struct {
+	TransactionID string  `json:"transactionId"`
+	PartitionID   string  `json:"partitionId"`
+	Status        *string `json:"status"`
+	LeaseID       string  `json:"leaseId"`
+	Error         string  `json:"error"`
+}
+
+// ackSingle is the body of POST /api/v1/ack.
+type ackSingle struct {
+	ackRequest    `json:",inline"`
+	ConsumerGroup string `json:"consumerGroup"`
+}
+
+// ackBatchRequest is the body of POST /api/v1/ack/batch; its group holds for all items.
+type ackBatchRequest struct {
+	ConsumerGroup   string       `json:"consumerGroup"`
+	Acknowledgments []ackRequest `json:"acknowledgments"`
+}
+
+// errPartitionID is the item error of a partitionId that is no UUID: it resolves to nothing.
+var errPartitionID = errors.New("unresolvable partitionId: not a UUID")
+
+func (e *edge) ack(c *call) (answer, error) {
+	var body ackSingle
+	if err := decode(c.body, &body); err != nil {
+		return answer{}, err
+	}
+	return e.acknowledge(c, body.ConsumerGroup, []ackRequest{body.ackRequest})
+}
+
+func (e *edge) ackBatch(c *call) (answer, error) {
+	var body ackBatchRequest
+	if err := decode(c.body, &body); err != nil {
+		return answer{}, err
+	}
+	return e.acknowledge(c, body.ConsumerGroup, body.Acknowledgments)
+}
+
+// acknowledge hands the items that name a partition to the engine, in order, and answers all.
+func (e *edge) acknowledge(c *call, group string, acks []ackRequest) (answer, error) {
+	if group == "" {
+		group = queue.ModeGroup
+	}
+	items := make([]queue.AckItem, 0, len(acks))
+	at := make([]int, 0, len(acks)) // index in acks of each item
+	results := make([]queue.AckResult, len(acks))
+	for i, a := range acks {
+		id, err := uuid.Parse(a.PartitionID)
+		if err != nil || len(a.PartitionID) != len(uuid.UUID{}.String()) {
+			results[i].Err = errPartitionID
+			continue
+		}
+		items = append(items, queue.AckItem{
+			TransactionID: a.TransactionID,
+			PartitionID:   id,
+			Status:        ackStatus(a.Status),
+			LeaseID:       a.LeaseID,
+			Error:         a.Error,
+		})
+		at = append(at, i)
+	}
+	if len(items) > 0 {
+		answered, err := e.cfg.Engine.Ack(c.ctx, group, items)
+		if err != nil {
+			return answer{}, err
+		}
+		for j, res := range answered {
+			results[at[j]] = res
+		}
+	}
+	return jsonAnswer(http.StatusOK, e.appendAckResults(acks, results)), nil
+}
+
+// ackStatus reads a status, case-sensitively (queue contract, section 3). Whatever it does not know,
+// the empty string included, is a failure: a consumer that misspells must not lose a message.
+func ackStatus(s *string) queue.AckStatus {
+	if s == nil {
+		return queue.Completed
+	}
+	switch *s {
+	case "completed", "success", "acked", "ok":
+		return queue.Completed
+	case "retry":
+		return queue.Retry
+	case "dlq":
+		return queue.DeadLetter
+	default:
+		return queue.Nack
+	}
+}
+
+func (e *edge) appendAckResults(acks []ackRequest, results []queue.AckResult) []byte {
+	b := append(make([]byte, 0, 2+160*len(results)), '[')
+	for i, r := range results {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"index":`...)
+		b = appendInt(b, i)
+		b = append(b, `,"transactionId":`...)
+		b = appendString(b, acks[i].TransactionID)
+		b = append(b, `,"success":`...)
+		b = appendBool(b, r.Err == nil)
+		b = append(b, `,"error":`...)
+		if r.Err == nil {
+			b = append(b, "null"...)
+		} else {
+			b = appendString(b, e.ackErrorText(r.Err))
+		}
+		b = append(b, `,"leaseReleased":`...)
+		b = appendBool(b, r.LeaseReleased)
+		b = append(b, `,"dlq":`...)
+		b = appendBool(b, r.DeadLettered)
+		b = append(b, `,"noop":`...)
+		b = appendBool(b, r.Noop)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// ackItemErrors are the item errors whose texts are part of the wire contract.
+var ackItemErrors = []error{
+	errPartitionID, queue.ErrLease, queue.ErrAlreadyCommitted, queue.ErrUnresolvable,
+	queue.ErrNoConsumer, queue.ErrSuperseded, queue.ErrDLQRejected,
+}
+
+// ackErrorText words an item error. An error outside the contract is logged and shown by its kind
+// only: its text may name what is none of the client's business.
+func (e *edge) ackErrorText(err error) string {
+	for _, known := range ackItemErrors {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if errors.Is(err, queue.ErrUnavailable) {
+		return unavailableText
+	}
+	e.log.Error("acknowledgement failed", "error", err)
+	return internalText
+}

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// stallTimeout is how long a client may take for the next bodyPiece of a request body, and how
+	// long beyond minBodyRate for an answer. With it a body moves at 35 KiB/s at least.
+	stallTimeout = 30 * time.Second
+	bodyPiece    = 1 << 20
+	minBodyRate  = 64 << 10 // bytes per second
+	// firstPiece is the first buffer of a body of unknown length.
+	firstPiece = 64 << 10
+)
+
+// budget bounds the request body bytes that all exchanges hold together.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) <= b.limit {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}
+
+func (b *budget) give(n int64) { b.used.Add(-n) }
+
+// readBody reads a whole request body, at most Config.MaxBody bytes, into one buffer of its size. A
+// declared length that is too large is refused before a byte is read. The bytes count against the
+// budget until the exchange ends.
+func (e *edge) readBody(w http.ResponseWriter, r *http.Request, ex *exchange) ([]byte, error) {
+	n := r.ContentLength
+	if n > e.cfg.MaxBody {
+		return nil, errTooLarge
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	rc := http.NewResponseController(w)
+	// net/http notices a client that leaves by reading from the connection: a deadline left behind
+	// would look like one.
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+
+	paced := &pacedReader{rc: rc, from: r.Body}
+	var body []byte
+	var err error
+	if n > 0 {
+		body, err = e.readSized(paced, n, ex)
+	} else {
+		body, err = e.readUnsized(paced, ex)
+	}
+	ex.bytesIn = int64(len(body))
+	switch {
+	case err == nil:
+		return body, nil
+	case errors.Is(err, errTooLarge), errors.Is(err, errBusy):
+		return nil, err
+	case r.Context().Err() != nil:
+		return nil, r.Context().Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, badBody("", "did not arrive in time")
+	default:
+		return nil, badBody("", "ended early or is badly chunked")
+	}
+}
+
+func (e *edge) hold(ex *exchange, n int64) error {
+	if !e.bodies.take(n) {
+		return errBusy
+	}
+	ex.held += n
+	return nil
+}
+
+// pacedReader gives a client stallTimeout for each bodyPiece.
+type pacedReader struct {
+	rc   *http.ResponseController
+	from io.Reader
+	left int // bytes until the deadline moves
+}
+
+func (p *pacedReader) Read(b []byte) (int, error) {
+	if p.left <= 0 {
+		_ = p.rc.SetReadDeadline(time.Now().Add(stallTimeout))
+		p.left = bodyPiece
+	}
+	n, err := p.from.Read(b[:min(len(b), p.left)])
+	p.left -= n
+	return n, err
+}
+
+func (e *edge) readSized(from io.Reader, n int64, ex *exchange) ([]byte, error) {
+	if err := e.hold(ex, n); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, n)
+	at, err := io.ReadFull(from, buf)
+	return buf[:at], err
+}
+
+// readUnsized reads a chunked body. The buffer doubles, but passes the limit by no more than the one
+// byte that proves a body too large.
+func (e *edge) readUnsized(from io.Reader, ex *exchange) ([]byte, error) {
+	most := int(e.cfg.MaxBody + 1)
+	var buf []byte
+	at := 0
+	for {
+		if at == most {
+			return nil, errTooLarge
+		}
+		if at == len(buf) {
+			size := min(max(2*len(buf), firstPiece), most)
+			if err := e.hold(ex, int64(size-len(buf))); err != nil {
+				return nil, err
+			}
+			grown := make([]byte, size)
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := from.Read(buf[at:])
+		at += n
+		if err == io.EOF && at < most { //nolint:errorlint // a Reader returns it bare
+			return buf[:at], nil
+		}
+		if err != nil && at < most {
+			return buf[:at], err
+		}
+	}
+}

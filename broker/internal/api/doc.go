@@ -1,0 +1,16 @@
+// Package api is the HTTP edge of the broker: it turns requests into calls of the queue engine and
+// results into answers.
+//
+// It promises that every exchange obeys the API description: the route table and the description
+// are compared when the handler is built, each request is checked before its handler runs, and each
+// answer is checked before its first byte is sent. An answer that the description does not allow is
+// logged and replaced by a 500. An error is always a JSON object with the key "error".
+//
+// Bodies are bounded one by one and in sum, and an exchange that makes no progress is cut off, so a
+// client cannot hold memory for long. Answers are built in memory before they are sent; a pop is
+// bounded by its batch.
+//
+// It assumes that the engine is open and started, and that somebody else listens, authenticates and
+// stops. It never sees SQL or pgx. Wire types, wire names and status codes live here and nowhere
+// else; errors.go is the one place that makes a status of an error.
+package api

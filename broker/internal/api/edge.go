@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthorn/posthorn/broker/internal/queue"
+	"github.com/posthorn/posthorn/openapi"
+)
+
+// Config is what the edge needs. Engine, Spec and Registry are required.
+type Config struct {
+	Engine   *queue.Engine
+	Spec     *openapi.Spec
+	Registry *prometheus.Registry // gathered by /metrics/prometheus; the edge registers its own metrics on it
+	Logger   *slog.Logger         // nil means slog.Default()
+	Version  string               // of the broker, as /health and the page show it
+
+	MaxBody         int64         // largest request body in bytes; 0 means DefaultMaxBody
+	MaxBodyInFlight int64         // most request body bytes held at once; 0 means DefaultMaxBodyInFlight
+	PopTimeout      time.Duration // wait of a long poll that names none; 0 means DefaultPopTimeout
+	FromNew         bool          // groups that name no subscription mode start with new messages; false means from the beginning
+	Testing         bool          // the test clock is served
+}
+
+// Defaults of Config, as the queue contract has them; the bound on the sum is ours.
+const (
+	DefaultMaxBody         = 64 << 20
+	DefaultMaxBodyInFlight = 512 << 20
+	DefaultPopTimeout      = 30 * time.Second
+)
+
+// edge is the handler and what its routes share. It is immutable but for the body budget.
+type edge struct {
+	cfg     Config
+	log     *slog.Logger
+	bodies  budget
+	metrics metrics
+	page    []byte
+	routed  http.Handler
+}
+
+// New builds the handler of the whole HTTP surface. It fails when the routes and the API description
+// disagree.
+func New(cfg Config) (http.Handler, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = DefaultMaxBody
+	}
+	if cfg.MaxBodyInFlight == 0 {
+		cfg.MaxBodyInFlight = DefaultMaxBodyInFlight
+	}
+	if cfg.PopTimeout == 0 {
+		cfg.PopTimeout = DefaultPopTimeout
+	}
+	e := &edge{cfg: cfg, log: cfg.Logger, bodies: budget{limit: cfg.MaxBodyInFlight}}
+	var err error
+	if e.page, err = renderPage(cfg.Version); err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	ops, err := match(routes, cfg.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if e.metrics, err = newMetrics(cfg.Registry, &e.bodies); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	e.routed = e.router(routes, ops)
+	return e, nil
+}
+
+// call is one request as a handler sees it: checked against the API description, decoded once.
+type call struct {
+	ctx   context.Context
+	path  map[string]string
+	query url.Values
+	body  []byte // nil on routes without a body; valid until the handler returns
+	head  http.Header
+}
+
+// answer is what a handler answers. The zero contentType means JSON; an answer without a body has
+// neither Content-Type nor, at 204 and 304, Content-Length.
+type answer struct {
+	status      int
+	contentType string
+	header      map[string]string
+	body        []byte
+}
+
+func jsonAnswer(status int, body []byte) answer { return answer{status: status, body: body} }
+
+// serve runs one route: path, query and body, the check, the handler, the answer.
+func (e *edge) serve(rt route, op *openapi.Operation) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ex := exchangeOf(r)
+		ex.route = &rt
+		ans, err := e.run(rt, op, w, r, ex)
+		if err != nil {
+			// Nobody is there to read an answer, and an empty 200 must not be sent in its place.
+			if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+				ex.status = statusClientClosed
+				panic(http.ErrAbortHandler)
+			}
+			ans = e.answerError(ex, err)
+		}
+		e.reply(w, r, op, ans)
+	})
+}
+
+func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *http.Request, ex *exchange) (answer, error) {
+	c := &call{ctx: r.Context(), head: r.Header}
+	var err error
+	if c.path, err = pathParams(r); err != nil {
+		return answer{}, err
+	}
+	if c.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return answer{}, badQuery("string", "cannot be read: "+err.Error())
+	}
+	if r.Method == http.MethodPost {
+		if c.body, err = e.readBody(w, r, ex); err != nil {
+			return answer{}, err
+		}
+	}
+	if err := op.CheckRequest(r, c.path, c.body); err != nil {
+		return answer{}, err
+	}
+	return rt.handle(e, c)
+}
+
+// reply checks an answer and sends it. It is the only place that writes to the client. A nil
+// operation belongs to a request that no route matches: nothing describes its answer.
+func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operation, ans answer) {
+	ex := exchangeOf(r)
+	h := w.Header()
+	ans.setHeader(h)
+	if op != nil {
+		if err := op.CheckResponse(ans.status, h, ans.body); err != nil {
+			e.log.ErrorContext(r.Context(), "the answer violates the API description",
+				"request_id", ex.id, "operation", op.ID, "status", ans.status, "error", err)
+			ans = errorAnswer(http.StatusInternalServerError, "the answer does not conform to the API description")
+			for name := range h {
+				if name != requestIDHeader {
+					h.Del(name)
+				}
+			}
+			ans.setHeader(h)
+		}
+	}
+	ex.status = ans.status
+	ex.replied = true
+	ex.bytesOut = int64(len(ans.body))
+	setWriteDeadline(w, len(ans.body))
+	if bodiless(ans.status) {
+		w.WriteHeader(ans.status)
+		return
+	}
+	h.Set("Content-Length", strconv.Itoa(len(ans.body)))
+	w.WriteHeader(ans.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(ans.body) // the client is gone, or net/http closes the connection
+	}
+}
+
+func (a answer) setHeader(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	if !bodiless(a.status) {
+		if a.contentType == "" {
+			a.contentType = "application/json"
+		}
+		h.Set("Content-Type", a.contentType)
+	}
+	for k, v := range a.header {
+		h.Set(k, v)
+	}
+}
+
+// bodiless says whether an answer of a status has no body and no Content-Length.
+func bodiless(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
+}

@@ -1,0 +1,589 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/openapi"
+)
+
+// TestRoutesMatchTheDescription fails the start for every kind of disagreement.
+func TestRoutesMatchTheDescription(t *testing.T) {
+	t.Parallel()
+	if _, err := match(routes, spec(t)); err != nil {
+		t.Fatal(err)
+	}
+	for want, table := range map[string][]route{
+		"operation status has no route":                                          without("status"),
+		"route extra has no operation":                                           append(without(""), route{id: "extra"}),
+		"route push is PUT /api/v1/push, but its operation is POST /api/v1/push": append([]route{{id: "push", method: "PUT", path: "/api/v1/push"}}, without("push")...),
+	} {
+		if _, err := match(table, spec(t)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func without(id string) []route {
+	var table []route
+	for _, rt := range routes {
+		if rt.id != id {
+			table = append(table, rt)
+		}
+	}
+	return table
+}
+
+// TestUnmatchedRequests is section 0 of the queue contract.
+func TestUnmatchedRequests(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(c *Config) { c.Testing = false })
+	for _, tc := range []struct {
+		method, path string
+		page         bool
+	}{
+		{"GET", "/api/v1/nothing", false},
+		{"HEAD", "/api/v1/nothing", false},
+		{"GET", "/api/", false},
+		{"GET", "/api/v1/push", false},
+		{"POST", "/api/v1/pop", false},
+		{"HEAD", "/api/v1/pop", false}, // a HEAD would take messages that nobody sees
+		{"HEAD", "/api/v1/pop/queue/q?autoAck=true", false},
+		{"PUT", "/api/v1/push", false},
+		{"GET", "/api/v1/pop/queue/", false},
+		{"POST", "/api/v1/push/", false},
+		{"DELETE", "/api/v1/queues/q/clear", false},
+		{"GET", "/api/v1/resources/partitions", false},
+		{"POST", "/", false},
+		{"OPTIONS", "/anywhere", false},
+		{"GET", "/testing/clock", false},
+		{"POST", "/testing/clock", false},
+		{"GET", "/", true},
+		{"GET", "/queues/orders", true},
+		{"HEAD", "/queues/orders", true},
+		{"GET", "/assets/../api", true},
+	} {
+		r := b.do(tc.method, tc.path, "")
+		switch {
+		case tc.page:
+			if r.status != 200 || !strings.HasPrefix(r.header.Get("Content-Type"), "text/html") || r.header.Get("Content-Security-Policy") == "" {
+				t.Errorf("%s %s: %d %v", tc.method, tc.path, r.status, r.header)
+			}
+		case r.status != 404 || r.header.Get("Content-Type") != "application/json":
+			t.Errorf("%s %s: %d %v", tc.method, tc.path, r.status, r.header)
+		case tc.method != "HEAD" && string(r.body) != `{"error":"Not Found","code":"no_such_route"}`:
+			t.Errorf("%s %s: %s", tc.method, tc.path, r.body)
+		}
+	}
+}
+
+func TestHeadIsGetWithoutBody(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for _, path := range []string{"/", "/health", "/status", "/openapi.json", "/api/v1/resources/queues"} {
+		get, head := b.do("GET", path, ""), b.do("HEAD", path, "")
+		if get.status != 200 || head.status != 200 || len(get.body) == 0 || len(head.body) != 0 {
+			t.Errorf("%s: %d, %d", path, get.status, head.status)
+		}
+		if got, want := head.header.Get("Content-Length"), fmt.Sprint(len(get.body)); got != want {
+			t.Errorf("%s: Content-Length %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestSystemRoutes(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	var health map[string]string
+	b.ask(200, "GET", "/health", "", &health)
+	for key, want := range map[string]string{"status": "healthy", "database": "connected", "engine": "posthorn", "version": "1.2.3"} {
+		if health[key] != want {
+			t.Errorf("health: %s is %q", key, health[key])
+		}
+	}
+	for _, key := range []string{"fsync", "synchronous_commit", "synchronous_standby_names"} {
+		if _, ok := health[key]; !ok {
+			t.Errorf("health: no %s in %v", key, health)
+		}
+	}
+	if r := b.ask(200, "GET", "/status", "", nil); string(r.body) != `{"status":"ok","engine":"posthorn"}` {
+		t.Errorf("status: %s", r.body)
+	}
+	if r := b.ask(200, "GET", "/", "", nil); !strings.Contains(string(r.body), "1.2.3") || !strings.Contains(string(r.body), "/openapi.json") {
+		t.Errorf("page: %s", r.body)
+	}
+	b.push("metrics", "", "", "1")
+	r := b.ask(200, "GET", "/metrics/prometheus", "", nil)
+	for _, want := range []string{
+		`posthorn_http_request_duration_seconds_count{operation="push",status="201"} 1`,
+		"posthorn_http_request_bytes_in_flight 0",
+		"posthorn_http_requests_in_flight 1",
+	} {
+		if !strings.Contains(string(r.body), want) {
+			t.Errorf("metrics: no %s in\n%s", want, r.body)
+		}
+	}
+	r = b.ask(200, "GET", "/openapi.json", "", nil)
+	if !bytes.Equal(r.body, spec(t).JSON()) || r.header.Get("ETag") != `"`+spec(t).SHA256()+`"` {
+		t.Errorf("openapi: %d bytes, ETag %s", len(r.body), r.header.Get("ETag"))
+	}
+}
+
+func TestRequestIDAndHeaders(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for _, path := range []string{"/status", "/api/v1/nothing"} {
+		req := b.request("GET", path, nil)
+		req.Header.Set("X-Request-Id", "mine-1")
+		r := b.send(req)
+		if r.header.Get("X-Request-Id") != "mine-1" || r.header.Get("X-Content-Type-Options") != "nosniff" || r.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %v", path, r.header)
+		}
+	}
+	req := b.request("GET", "/status", nil)
+	req.Header.Set("X-Request-Id", "not sane")
+	first, second := b.send(req).header.Get("X-Request-Id"), b.do("GET", "/status", "").header.Get("X-Request-Id")
+	if first == "" || first == "not sane" || second == "" || first == second {
+		t.Errorf("minted %q, %q", first, second)
+	}
+}
+
+// TestAccessLog has the template of the path and never the names in it.
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.do("GET", "/api/v1/resources/queues/canary-queue", "")
+	eventually(t, "access log", func() bool { return strings.Contains(b.log.String(), `"operation":"getQueue"`) })
+	log := b.log.String()
+	if !strings.Contains(log, `"route":"/api/v1/resources/queues/{queue}","status":404`) || strings.Contains(log, "canary-queue") {
+		t.Error(log)
+	}
+}
+
+// TestBadInput is answered 400 naming the field, in valid JSON.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	push := func(item string) string { return `{"items":[` + item + `]}` }
+	long := strings.Repeat("x", 513)
+	for _, tc := range []struct{ method, path, body, want string }{
+		{"POST", "/api/v1/push", "", "body"},
+		{"POST", "/api/v1/push", "not json", "bad body: "},
+		{"POST", "/api/v1/push", "[]", "bad body: body must be an object"},
+		{"POST", "/api/v1/push", "null", "bad body: "},
+		{"POST", "/api/v1/push", "{}", "bad body: items is missing"},
+		{"POST", "/api/v1/push", `{"Items":[]}`, "bad body: items is missing"},
+		{"POST", "/api/v1/push", `{"items":null}`, "bad body: items must be an array"},
+		{"POST", "/api/v1/push", `{"items":{}}`, "bad body: items must be an array"},
+		{"POST", "/api/v1/push", `{"items":[]}x`, "bad body: "},
+		{"POST", "/api/v1/push", `{"items":[],}`, "bad body: "},
+		{"POST", "/api/v1/push", push(`1`), "bad body: items[0] must be an object"},
+		{"POST", "/api/v1/push", push(`{"payload":1}`), "bad body: items[0].queue is missing"},
+		{"POST", "/api/v1/push", push(`{"queue":"q"}`), "bad body: items[0].payload is missing"},
+		{"POST", "/api/v1/push", push(`{"queue":"q","data":1}`), "bad body: items[0].payload is missing"},
+		{"POST", "/api/v1/push", push(`{"queue":"q","payload":1},{"queue":"q","payload":1},{"queue":7,"payload":1}`), "bad body: items[2].queue must be a string"},
+		{"POST", "/api/v1/push", push(`{"queue":"","payload":1}`), "bad body: items[0].queue "},
+		{"POST", "/api/v1/push", push(`{"queue":"` + long + `","payload":1}`), "bad body: items[0].queue "},
+		{"POST", "/api/v1/push", push(`{"queue":"a\u0000b","payload":1}`), "bad body: items[0].queue "},
+		{"POST", "/api/v1/push", push(`{"queue":"a\ud800b","payload":1}`), "bad body: items[0].queue "},
+		{"POST", "/api/v1/push", push(`{"queue":"q","partition":"a\nb","payload":1}`), "bad body: items[0].partition "},
+		{"POST", "/api/v1/push", push(`{"queue":"q","partition":5,"payload":1}`), "bad body: items[0].partition must be a string"},
+		{"POST", "/api/v1/push", push(`{"queue":"q","transactionId":"` + long + long + `","payload":1}`), "bad body: items[0].transactionId "},
+		{"POST", "/api/v1/push", push("{\"queue\":\"q\",\"payload\":\"\xff\"}"), "bad body: "},
+		{"POST", "/api/v1/push", push("{\"queue\":\"\xc3\x28\",\"payload\":1}"), "bad body: "},
+		{"POST", "/api/v1/push", push(`{"queue":"q","payload":01}`), "bad body: "},
+		{"POST", "/api/v1/push", push(`{"queue":"q","payload":NaN}`), "bad body: "},
+		{"POST", "/api/v1/push", `{"items":[` + strings.Repeat(`{"queue":"q","payload":1},`, 100_000) + `{"queue":"q","payload":1}]}`, "bad body: items "},
+		{"POST", "/api/v1/ack", `{"transactionId":"t"}`, "bad body: partitionId is missing"},
+		{"POST", "/api/v1/ack", `{"transactionId":7,"partitionId":"p"}`, "bad body: transactionId must be a string"},
+		{"POST", "/api/v1/ack/batch", `{}`, "bad body: acknowledgments is missing"},
+		{"POST", "/api/v1/ack/batch", `{"acknowledgments":[{"transactionId":"t","partitionId":"p"},{"transactionId":"t"}]}`, "bad body: acknowledgments[1].partitionId is missing"},
+		{"POST", "/api/v1/configure", `{}`, "bad body: queue is missing"},
+		{"POST", "/api/v1/configure", `{"queue":""}`, "bad body: queue "},
+		{"POST", "/api/v1/configure", `{"queue":"q","leaseTime":-1}`, "bad body: leaseTime must be at least "},
+		{"POST", "/api/v1/configure", `{"queue":"q","options":{"leaseTime":-1}}`, "bad body: options.leaseTime must be at least "},
+		{"POST", "/api/v1/configure", `{"queue":"q","options":{"retryLimit":1.5}}`, "bad body: options.retryLimit must be an integer"},
+		{"POST", "/api/v1/configure", `{"queue":"q","options":{"retryLimit":"3"}}`, "bad body: options.retryLimit must be an integer"},
+		{"POST", "/api/v1/configure", `{"queue":"q","options":{"dedupWindowSeconds":99999999999}}`, "bad body: options.dedupWindowSeconds must be at most "},
+		{"POST", "/api/v1/configure", `{"queue":"q","options":{"encryptionEnabled":1}}`, "bad body: options.encryptionEnabled must be "},
+		{"POST", "/api/v1/configure", `{"queue":"q","namespace":"a\u0000b"}`, "bad body: namespace "},
+		{"POST", "/testing/clock", `{"advance":"-5s"}`, "bad body: advance "},
+		{"POST", "/testing/clock", `{"advance":"0s"}`, "bad body: advance must be greater than 0"},
+		{"POST", "/testing/clock", `{"advance":"999999h"}`, "bad body: advance must be at most "},
+		{"GET", "/api/v1/pop/queue/q?batch=abc", "", "bad query: batch must be an integer"},
+		{"GET", "/api/v1/pop/queue/q?batch=0", "", "bad query: batch must be at least 1"},
+		{"GET", "/api/v1/pop/queue/q?batch=1.5", "", "bad query: batch must be an integer"},
+		{"GET", "/api/v1/pop/queue/q?wait=perhaps", "", "bad query: wait must be "},
+		{"GET", "/api/v1/pop/queue/q?timeout=-1", "", "bad query: timeout must be at least 0"},
+		{"GET", "/api/v1/pop/queue/q?subscriptionMode=old", "", "bad query: subscriptionMode must be one of "},
+		{"GET", "/api/v1/pop/queue/q?consumerGroup=%00", "", "bad query: consumerGroup "},
+		{"GET", "/api/v1/pop/queue/q?consumerGroup=%ff", "", "bad query: consumerGroup "},
+		{"GET", "/api/v1/pop/queue/q?consumerGroup=" + long, "", "bad query: consumerGroup "},
+		{"GET", "/api/v1/pop/queue/q?%zz", "", "bad query: "},
+		{"GET", "/api/v1/pop/queue/%00", "", "bad path: queue "},
+		{"GET", "/api/v1/pop/queue/%ff", "", "bad path: queue "},
+		{"GET", "/api/v1/pop/queue/" + long, "", "bad path: queue "},
+		{"GET", "/api/v1/pop/queue/q/partition/%0a", "", "bad path: partition "},
+		{"DELETE", "/api/v1/resources/queues/%7f", "", "bad path: queue "},
+		{"GET", "/api/v1/pop?namespace=&task=", "", "namespace or task is required"},
+	} {
+		r := b.do(tc.method, tc.path, tc.body)
+		shown := tc.body[:min(len(tc.body), 100)]
+		if text := r.errorText(t); r.status != 400 || !strings.Contains(text, tc.want) {
+			t.Errorf("%s %.80s %s: %d %q, want %q", tc.method, tc.path, shown, r.status, text, tc.want)
+		}
+	}
+	if r := b.do("GET", "/api/v1/pop", ""); r.status != 400 || string(r.body) != `{"success":false,"error":"namespace or task is required","messages":[]}` {
+		t.Errorf("discovery: %d %s", r.status, r.body)
+	}
+	eventually(t, "all body bytes given back", func() bool { return b.edge.bodies.used.Load() == 0 })
+	if log := b.log.String(); strings.Contains(log, "violates the API description") {
+		t.Error(log)
+	}
+}
+
+// TestContentTypeIsIgnored parses bytes as JSON whatever they are called.
+func TestContentTypeIsIgnored(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "no type at all"} {
+		req := b.request("POST", "/api/v1/push", strings.NewReader(`{"items":[]}`))
+		if kind != "" {
+			req.Header.Set("Content-Type", kind)
+		}
+		if r := b.send(req); r.status != 201 || string(r.body) != "[]" {
+			t.Errorf("%q: %d %s", kind, r.status, r.body)
+		}
+	}
+}
+
+// TestNesting refuses what is too deep before it costs anything.
+func TestNesting(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for _, unit := range []string{"[", `{"a":`} {
+		body := `{"items":[{"queue":"q","payload":` + strings.Repeat(unit, 1_000_000)
+		began := time.Now()
+		r := b.do("POST", "/api/v1/push", body)
+		if took := time.Since(began); r.status != 400 || took > 2*time.Second {
+			t.Errorf("%d after %v: %.100s", r.status, took, r.body)
+		}
+		r.errorText(t)
+	}
+	deep := strings.Repeat("[", 9_990) + strings.Repeat("]", 9_990)
+	if r := b.do("POST", "/api/v1/push", `{"items":[{"queue":"deep","payload":`+deep+`}]}`); r.status != 201 {
+		t.Errorf("%d %.100s", r.status, r.body)
+	}
+	for _, path := range []string{"/api/v1/ack", "/api/v1/ack/batch", "/api/v1/configure"} {
+		if r := b.do("POST", path, strings.Repeat("[", 1_000_000)); r.status != 400 {
+			t.Errorf("%s: %d", path, r.status)
+		}
+	}
+	if r := b.do("POST", "/api/v1/lease/x/extend", strings.Repeat("[", 1_000_000)); r.status != 200 {
+		t.Errorf("extend: %d", r.status)
+	}
+}
+
+// padded is a push of nothing, n bytes long, made as it is read.
+func padded(n int64) io.Reader {
+	const head, tail = `{"items":[`, `]}`
+	return io.MultiReader(strings.NewReader(head), io.LimitReader(spaces{}, n-int64(len(head)+len(tail))), strings.NewReader(tail))
+}
+
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// TestBodyLimit accepts 64 MiB and refuses one byte more, sized and chunked.
+func TestBodyLimit(t *testing.T) {
+	b := start(t, nil)
+	const limit = 64 << 20
+	for _, tc := range []struct {
+		size    int64
+		chunked bool
+		status  int
+	}{{limit, false, 201}, {limit, true, 201}, {limit + 1, false, 413}, {limit + 1, true, 413}} {
+		req := b.request("POST", "/api/v1/push", io.NopCloser(padded(tc.size)))
+		if !tc.chunked {
+			req.ContentLength = tc.size
+		}
+		r := b.send(req)
+		if r.status != tc.status {
+			t.Errorf("%+v: %d %s", tc, r.status, r.body)
+		}
+		if r.status == 413 && r.errorText(t) != "body exceeds 67108864 bytes" {
+			t.Errorf("%+v: %s", tc, r.body)
+		}
+	}
+	eventually(t, "all body bytes given back", func() bool { return b.edge.bodies.used.Load() == 0 })
+}
+
+// TestDeclaredLengthIsRefusedUnread answers before a byte of the body was sent, with and without
+// Expect: 100-continue.
+func TestDeclaredLengthIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = fmt.Fprintf(conn, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\n%sContent-Length: 67108865\r\n\r\n", expect)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != 413 || !res.Close {
+			t.Errorf("%d, close %v", res.StatusCode, res.Close)
+		}
+		_ = res.Body.Close()
+		_ = conn.Close()
+	}
+}
+
+// TestBadChunks is answered, and what it held is given back, also when the client has left.
+func TestBadChunks(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for name, request := range map[string]string{
+		"no chunk":  "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"cut chunk": "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"it",
+		"cut body":  "Content-Length: 100\r\n\r\n{\"items\":[]}",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = fmt.Fprintf(conn, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\n%s", request)
+		if name != "no chunk" {
+			_ = conn.(*net.TCPConn).CloseWrite() // whoever stops in the middle may get no answer
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if name == "no chunk" && err != nil || err == nil && res.StatusCode != 400 {
+			t.Errorf("%s: %v, %+v", name, err, res)
+		}
+		_ = conn.Close()
+	}
+	eventually(t, "all body bytes given back", func() bool { return b.edge.bodies.used.Load() == 0 })
+}
+
+// TestBodiesInFlight refuses bodies beyond the sum, and accepts again when others are done.
+func TestBodiesInFlight(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(c *Config) { c.MaxBody, c.MaxBodyInFlight = 1000, 1500 })
+	body, write := io.Pipe()
+	req := b.request("POST", "/api/v1/push", body)
+	req.ContentLength = 1000
+	first := make(chan reply)
+	go func() { first <- b.send(req) }()
+	eventually(t, "the first body holds its bytes", func() bool { return b.edge.bodies.used.Load() == 1000 })
+	second := func(chunked bool) reply {
+		req := b.request("POST", "/api/v1/push", io.NopCloser(padded(800)))
+		if !chunked {
+			req.ContentLength = 800
+		}
+		return b.send(req)
+	}
+	for _, chunked := range []bool{false, true} {
+		r := second(chunked)
+		if r.status != 429 || r.header.Get("Retry-After") != "1" {
+			t.Errorf("chunked %v: %d %v", chunked, r.status, r.header)
+		}
+		r.errorText(t)
+	}
+	if _, err := io.Copy(write, padded(1000)); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-first; r.status != 201 {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	eventually(t, "the bytes are given back", func() bool { return second(false).status == 201 })
+}
+
+// TestAnswersAreChecked never sends what the description does not allow.
+func TestAnswersAreChecked(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for name, ans := range map[string]answer{
+		"undocumented status": {status: 418, body: []byte(`{"error":"teapot"}`)},
+		"wrong body":          jsonAnswer(200, []byte(`{"status":"ok"}`)),
+		"wrong type":          {status: 200, contentType: "text/plain", body: []byte(`{"status":"ok","engine":"x"}`)},
+		"body at 204":         {status: 204, body: []byte("x")},
+		"missing header":      jsonAnswer(503, []byte(`{"error":"x"}`)),
+	} {
+		table := without("status")
+		table = append(table, route{"status", "GET", "/status", func(*edge, *call) (answer, error) { return ans, nil }, 0})
+		ops, err := match(table, spec(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := b.through(table, ops, "/status")
+		if r.status != 500 || r.header.Get("Content-Type") != "application/json" || r.header.Get("X-Request-Id") == "" {
+			t.Errorf("%s: %d %v", name, r.status, r.header)
+		}
+		r.errorText(t)
+		if want := fmt.Sprintf(`"request_id":"%s"`, r.header.Get("X-Request-Id")); !strings.Contains(b.log.String(), want) {
+			t.Errorf("%s: not logged", name)
+		}
+	}
+}
+
+// through sends one request through a route table of the test's own.
+func (b *broker) through(table []route, ops map[string]*openapi.Operation, path string) reply {
+	e := *b.edgeCopy()
+	e.routed = e.router(table, ops)
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequestWithContext(b.t.Context(), "GET", path, nil))
+	return reply{w.Code, w.Header(), w.Body.Bytes()}
+}
+
+func (b *broker) edgeCopy() *edge {
+	return &edge{cfg: b.edge.cfg, log: b.edge.log, bodies: budget{limit: b.edge.bodies.limit}, metrics: b.edge.metrics, page: b.edge.page}
+}
+
+func TestPanicIsA500(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	table := append(without("status"), route{"status", "GET", "/status", func(*edge, *call) (answer, error) { panic("canary-panic") }, 0})
+	ops, err := match(table, spec(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := b.through(table, ops, "/status")
+	if r.status != 500 || r.errorText(t) != "internal error" {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if log := b.log.String(); !strings.Contains(log, "canary-panic") || !strings.Contains(log, "edge_test.go") {
+		t.Errorf("no stack in the log: %s", log)
+	}
+}
+
+// TestUnknownErrorsAreHidden logs what an error says and shows none of it.
+func TestUnknownErrorsAreHidden(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	ans := b.edge.answerError(&exchange{id: "r1"}, errors.New("canary-secret"))
+	if ans.status != 500 || string(ans.body) != `{"error":"internal error"}` || !strings.Contains(b.log.String(), "canary-secret") {
+		t.Errorf("%d %s", ans.status, ans.body)
+	}
+}
+
+// TestUnavailable answers 503 with Retry-After while PostgreSQL cannot be reached.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.push("q", "p", "t", "1")
+	b.cut.Store(true)
+	defer b.cut.Store(false)
+	for _, tc := range []struct{ method, path, body string }{
+		{"GET", "/api/v1/pop/queue/q?consumerGroup=fresh", ""},
+		{"POST", "/api/v1/configure", `{"queue":"q"}`},
+		{"GET", "/api/v1/resources/queues", ""},
+		{"DELETE", "/api/v1/resources/queues/q", ""},
+		{"POST", "/api/v1/lease/01890000-0000-7000-8000-000000000000/extend", ""},
+	} {
+		r := b.do(tc.method, tc.path, tc.body)
+		if r.status != 503 || r.header.Get("Retry-After") != "1" || r.errorText(t) != "database unavailable" {
+			t.Errorf("%s %s: %d %v %s", tc.method, tc.path, r.status, r.header, r.body)
+		}
+	}
+	r := b.do("GET", "/health", "")
+	var health map[string]string
+	if err := json.Unmarshal(r.body, &health); err != nil || r.status != 503 || health["status"] != "unhealthy" || health["database"] != "disconnected" {
+		t.Errorf("health: %d %s", r.status, r.body)
+	}
+	if r := b.do("GET", "/status", ""); r.status != 200 {
+		t.Errorf("status: %d", r.status)
+	}
+}
+
+// TestClientLeaves cancels its parked pop, so that what comes next goes to somebody who lives.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	req := b.request("GET", "/api/v1/pop/queue/parked?wait=true&timeout=60000", nil).WithContext(ctx)
+	left := make(chan error)
+	go func() {
+		res, err := b.client.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		left <- err
+	}()
+	eventually(t, "the pop is in flight", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 1 })
+	leave()
+	if err := <-left; err == nil {
+		t.Fatal("the pop was answered")
+	}
+	eventually(t, "the pop is given up", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 0 })
+	b.push("parked", "p", "t", `"for the living"`)
+	var got popped
+	b.ask(200, "GET", "/api/v1/pop/queue/parked?wait=true&timeout=5000", "", &got)
+	if len(got.Messages) != 1 || got.Messages[0].DeliveryAttempt != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func gaugeOf(t testing.TB, b *broker, name string) float64 {
+	t.Helper()
+	families, err := b.edge.cfg.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// TestDrain answers parked pops with a bare 204.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	answers := make(chan reply)
+	for range 3 {
+		go func() { answers <- b.do("GET", "/api/v1/pop/queue/parked?wait=true&timeout=60000", "") }()
+	}
+	eventually(t, "the pops are in flight", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 3 })
+	b.engine.Drain()
+	for range 3 {
+		r := <-answers
+		if _, has := r.header["Content-Length"]; r.status != 204 || has || len(r.body) > 0 || r.header.Get("Content-Type") != "" {
+			t.Errorf("%d %v", r.status, r.header)
+		}
+	}
+}
+
+func TestNotModified(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]bool{"": false, `"a"`: true, `W/"a"`: true, `"b", "a"`: true, "*": true, `"b"`: false, "a": false} {
+		if matchesTag(header, `"a"`) != want {
+			t.Errorf("%q", header)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/posthorn/posthorn/broker/internal/queue"
+	"github.com/posthorn/posthorn/openapi"
+)
+
+// Errors of the edge itself.
+var (
+	errNoRoute     = errors.New("no such route")
+	errTooLarge    = errors.New("body too large")
+	errBusy        = errors.New("too many request body bytes in flight")
+	errNoDiscovery = errors.New("namespace or task is required")
+)
+
+// Texts of answers that do not come from the error itself.
+const (
+	internalText    = "internal error"
+	unavailableText = "database unavailable"
+	stoppingText    = "broker is stopping"
+)
+
+// retrySoon is what an answer says that will differ in a moment.
+var retrySoon = map[string]string{"Retry-After": "1"}
+
+// maxErrorText bounds the text of an error answer, which may quote the request, in bytes.
+const maxErrorText = 2048
+
+// answerError makes the answer of an error. It is the only place that does.
+func (e *edge) answerError(ex *exchange, err error) answer {
+	var check *openapi.CheckError
+	switch {
+	case errors.As(err, &check):
+		return errorAnswer(http.StatusBadRequest, checkText(check))
+	case errors.Is(err, errNoDiscovery):
+		return jsonAnswer(http.StatusBadRequest, []byte(`{"success":false,"error":"namespace or task is required","messages":[]}`))
+	case errors.Is(err, errNoRoute):
+		return jsonAnswer(http.StatusNotFound, []byte(`{"error":"Not Found","code":"no_such_route"}`))
+	case errors.Is(err, queue.ErrQueueNotFound):
+		return errorAnswer(http.StatusNotFound, "Queue not found")
+	case errors.Is(err, errTooLarge):
+		ans := errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody))
+		ans.header = map[string]string{"Connection": "close"}
+		return ans
+	case errors.Is(err, errBusy):
+		ans := errorAnswer(http.StatusTooManyRequests, errBusy.Error())
+		ans.header = map[string]string{"Connection": "close", "Retry-After": "1"}
+		return ans
+	case errors.Is(err, queue.ErrUnavailable):
+		e.log.Warn("database unavailable", "request_id", ex.id, "operation", ex.operation(), "error", err)
+		ans := errorAnswer(http.StatusServiceUnavailable, unavailableText)
+		ans.header = retrySoon
+		return ans
+	case errors.Is(err, queue.ErrStopped):
+		ans := errorAnswer(http.StatusServiceUnavailable, stoppingText)
+		ans.header = retrySoon
+		return ans
+	default:
+		e.log.Error("internal error", "request_id", ex.id, "operation", ex.operation(), "error", err)
+		return errorAnswer(http.StatusInternalServerError, internalText)
+	}
+}
+
+// errorAnswer is the flat error body, valid JSON whatever the text quotes.
+func errorAnswer(status int, text string) answer {
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText] + "…"
+	}
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	b := append(make([]byte, 0, len(text)+16), `{"error":`...)
+	b = appendString(b, text)
+	return jsonAnswer(status, append(b, '}'))
+}
+
+// checkText words a violation as the queue contract does: "bad body: items[0].payload is missing",
+// "bad query: batch must be an integer".
+func checkText(err *openapi.CheckError) string {
+	return "bad " + err.In + ": " + strings.TrimSpace(err.Error())
+}
+
+func badBody(field, rule string) error {
+	return &openapi.CheckError{In: "body", Field: field, Rule: rule}
+}
+
+func badQuery(param, rule string) error {
+	return &openapi.CheckError{In: "query", Field: param, Rule: rule}
+}
+
+func badPath(param, rule string) error {
+	return &openapi.CheckError{In: "path", Field: param, Rule: rule}
+}

@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	requestIDHeader = "X-Request-Id"
+	// statusClientClosed stands in logs and metrics for a client that left before its answer. It is
+	// never sent.
+	statusClientClosed = 499
+	// maxRequestID bounds a request id taken from a client, in bytes.
+	maxRequestID = 128
+)
+
+// exchange is what is known of one request and its answer; it belongs to the request's goroutine.
+type exchange struct {
+	id       string
+	route    *route // nil when no route matched
+	status   int
+	bytesIn  int64
+	bytesOut int64
+	held     int64 // bytes taken from the body budget
+	replied  bool
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(r *http.Request) *exchange {
+	return r.Context().Value(exchangeKey{}).(*exchange)
+}
+
+// ServeHTTP wraps every request: request id, recovery, access log, metrics.
+func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	ex := &exchange{id: requestID(r.Header.Get(requestIDHeader))}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
+	w.Header().Set(requestIDHeader, ex.id)
+	// The deadline of an earlier answer on this connection must not cut off a 100 Continue.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+
+	e.metrics.inFlight.Inc()
+	defer func() {
+		p := recover()
+		if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
+			e.log.ErrorContext(r.Context(), "panic", "request_id", ex.id, "operation", ex.operation(),
+				"panic", p, "stack", string(debug.Stack()))
+			if !ex.replied {
+				e.reply(w, r, nil, errorAnswer(http.StatusInternalServerError, internalText))
+				p = nil
+			} else {
+				p = http.ErrAbortHandler
+			}
+		}
+		e.bodies.give(ex.held)
+		e.metrics.inFlight.Dec()
+		e.finish(r, ex, time.Since(start))
+		if p != nil {
+			panic(p)
+		}
+	}()
+	e.routed.ServeHTTP(w, r)
+}
+
+// finish records one exchange in the log and in the metrics. The log names the path template, never
+// the path, and no header or body: names and ids of messages stay out of it.
+func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
+	e.metrics.observe(ex, took)
+	level := slog.LevelInfo
+	switch {
+	case ex.status >= http.StatusInternalServerError:
+		level = slog.LevelWarn
+	case ex.route != nil && ex.route.kind.has(hot):
+		level = slog.LevelDebug
+	}
+	if !e.log.Enabled(r.Context(), level) {
+		return
+	}
+	path := ""
+	if ex.route != nil {
+		path = ex.route.path
+	}
+	e.log.LogAttrs(r.Context(), level, "request",
+		slog.String("request_id", ex.id),
+		slog.String("operation", ex.operation()),
+		slog.String("method", r.Method),
+		slog.String("route", path),
+		slog.Int("status", ex.status),
+		slog.Float64("ms", float64(took.Microseconds())/1000),
+		slog.Int64("bytes_in", ex.bytesIn),
+		slog.Int64("bytes_out", ex.bytesOut),
+	)
+}
+
+// operation is the operationId, or "none" when no route matched.
+func (ex *exchange) operation() string {
+	if ex.route == nil {
+		return "none"
+	}
+	return ex.route.id
+}
+
+// setWriteDeadline gives a client that reads at least minBodyRate time to take an answer.
+func setWriteDeadline(w http.ResponseWriter, n int) {
+	d := stallTimeout + time.Duration(n/minBodyRate)*time.Second
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
+}
+
+// requestID keeps a client's request id when it is short and harmless in a log, and mints one
+// otherwise.
+func requestID(given string) string {
+	if given == "" || len(given) > maxRequestID {
+		return uuid.NewString()
+	}
+	for i := range len(given) {
+		switch c := given[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '-', c == '_', c == '.', c == ':', c == '/', c == '=', c == '+', c == '@':
+		default:
+			return uuid.NewString()
+		}
+	}
+	return given
+}

@@ -1,0 +1,50 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/posthorn/posthorn/broker/internal/queue"
+	"github.com/posthorn/posthorn/openapi"
+)
+
+// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response).
+func (e *edge) push(c *call) (answer, error) {
+	parsed, err := openapi.PushItems(c.body)
+	if err != nil {
+		return answer{}, err
+	}
+	items := make([]queue.PushItem, len(parsed))
+	for i, p := range parsed {
+		items[i] = queue.PushItem{Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload}
+	}
+	results, err := e.cfg.Engine.Push(c.ctx, items)
+	if err != nil {
+		return answer{}, err
+	}
+	return jsonAnswer(http.StatusCreated, appendPushResults(items, results)), nil
+}
+
+func appendPushResults(items []queue.PushItem, results []queue.PushResult) []byte {
+	size := 2
+	for i := range results {
+		size += 160 + len(results[i].TransactionID) + len(items[i].Queue)
+	}
+	b := append(make([]byte, 0, size), '[')
+	for i, r := range results {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"index":`...)
+		b = appendInt(b, i)
+		b = append(b, `,"message_id":`...)
+		b = appendUUID(b, r.MessageID)
+		b = append(b, `,"transaction_id":`...)
+		b = appendString(b, r.TransactionID)
+		b = append(b, `,"queueName":`...)
+		b = appendString(b, items[i].Queue)
+		b = append(b, `,"status":"`...)
+		b = append(b, r.Status...)
+		b = append(b, `"}`...)
+	}
+	return append(b, ']')
+}

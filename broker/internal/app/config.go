@@ -1,0 +1,241 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
+)
+
+// Config is everything that can be set. Flags come before environment variables, and those before
+// defaults; settings.go names the flag and the variables of each field, and says what zero means.
+// Start from DefaultConfig: the zero Config is not usable.
+type Config struct {
+	// Listen is the address of the HTTP listener. Port 0 picks a free port. Flag --listen, variable
+	// POSTHORN_LISTEN; default 127.0.0.1:6632, or that host with the port in PORT.
+	Listen string
+	// Port is the port of the default address. Variable PORT; default 0, which means 6632. It has no
+	// effect when Listen is given.
+	Port int
+	// AllowInsecure allows a listener that other machines can reach, although nothing is authenticated.
+	// Flag --allow-insecure, variable POSTHORN_ALLOW_INSECURE; default false.
+	AllowInsecure bool
+	// Testing serves the test clock, on a loopback listener only. Flag --testing, variable
+	// POSTHORN_TESTING; default false.
+	Testing bool
+	// PprofListen is a loopback address for profiles. Flag --pprof-listen, variable
+	// POSTHORN_PPROF_LISTEN; default "", which means no profiles.
+	PprofListen string
+	// MaxConnections is the most connections served at once; more wait to be accepted. Flag
+	// --max-connections, variable POSTHORN_MAX_CONNECTIONS; default 16384; 0 means no bound.
+	MaxConnections int
+	// MaxBody is the largest request body in bytes. Flag --max-body-bytes, variable
+	// QUEEN_MAX_BODY_BYTES; default 64 MiB; 0 means the default.
+	MaxBody int64
+	// MaxBodyInFlight is the most request body bytes held at once. Flag --max-body-bytes-in-flight,
+	// variable POSTHORN_MAX_BODY_BYTES_IN_FLIGHT; default 512 MiB; 0 means the default.
+	MaxBodyInFlight int64
+	// StopTimeout is how long requests in flight may take to finish. Flag --stop-timeout, variable
+	// POSTHORN_STOP_TIMEOUT; default 30s; 0 means that they are cut off at once.
+	StopTimeout time.Duration
+
+	// DatabaseURL is a PostgreSQL URL or connection string. Variable DATABASE_URL, or a file named by
+	// DATABASE_URL_FILE; default "", which means the PG* fields. There is no flag: command lines are
+	// visible to others.
+	DatabaseURL string
+	// PGHost is a host name, address or socket directory. Variable PG_HOST; default "", which means
+	// that no database is named.
+	PGHost string
+	// PGPort is the port at PGHost. Variable PG_PORT; default 5432; 0 means the default.
+	PGPort int
+	// PGUser is the role at PGHost. Variable PG_USER; default "postgres".
+	PGUser string
+	// PGPassword is the password of PGUser. Variable PG_PASSWORD, or a file named by PG_PASSWORD_FILE;
+	// default "", which means none.
+	PGPassword string
+	// PGDatabase is the database at PGHost. Variables PG_DATABASE, PG_DB; default "postgres".
+	PGDatabase string
+	// PGUseSSL requires TLS to PGHost. Variable PG_USE_SSL; default false, which means TLS if
+	// the server offers it.
+	PGUseSSL bool
+	// PoolSize is the most connections to PostgreSQL. Flag --pool-size, variable DB_POOL_SIZE; default
+	// 20; 0 means the default.
+	PoolSize int
+	// StatementTimeout bounds each statement. Flag --statement-timeout-ms, variable
+	// QUEEN_STMT_TIMEOUT_MS; default 10000 ms; 0 means the default.
+	StatementTimeout time.Duration
+	// DataDir is where development mode keeps its PostgreSQL. Flag --data, variable POSTHORN_DATA_DIR;
+	// default "", which means the user's data directory.
+	DataDir string
+	// PGBin is the directory of the PostgreSQL programs of development mode. Flag --pg-bin, variable
+	// POSTHORN_PG_BIN; default "", which means that they are looked for, else fetched.
+	PGBin string
+
+	// PopTimeout is the wait of a long poll that names none. Flag --pop-timeout-ms, variables
+	// DEFAULT_TIMEOUT, POP_DEFAULT_TIMEOUT_MS; default 30000 ms; 0 means the default.
+	PopTimeout time.Duration
+	// SubscriptionMode is where a new consumer group starts that says nothing of it: all, new or
+	// new-only. Flag --subscription-mode, variable DEFAULT_SUBSCRIPTION_MODE; default all.
+	SubscriptionMode string
+	// Shards is the number of log shards, fixed at the first start of a database. Flag --shards,
+	// variable POSTHORN_SHARDS; default 8; 0 means the default.
+	Shards int
+	// Writers is the number of concurrent flushes. Flag --writers, variable POSTHORN_WRITERS; default
+	// 2; 0 means the default.
+	Writers int
+	// HoldWindow is how long a push waits for others to share its commit. Flag --hold-window, variable
+	// POSTHORN_HOLD_WINDOW; default 0, which means not at all.
+	HoldWindow time.Duration
+	// DedupCacheMB is the memory of the deduplication cache in MiB. Flag --dedup-cache-mb, variable
+	// POSTHORN_DEDUP_CACHE_MB; default 512; 0 means the default.
+	DedupCacheMB int64
+	// SegmentCacheMB is the memory of the segment cache in MiB. Flag --segment-cache-mb, variable
+	// POSTHORN_SEGMENT_CACHE_MB; default 64; 0 means the default.
+	SegmentCacheMB int64
+
+	// LogLevel is debug, info, warn or error. Flag --log-level, variable LOG_LEVEL; default info.
+	LogLevel string
+	// LogFormat is json or text. Flag --log-format, variable POSTHORN_LOG_FORMAT; default json.
+	LogFormat string
+}
+
+const (
+	defaultHost = "127.0.0.1"
+	defaultPort = 6632
+	// maxMiB bounds cache sizes so that their bytes fit an int64 with room: 1 PiB.
+	maxMiB = 1 << 30
+	// maxDuration bounds durations given as numbers: 24 h is longer than any of them makes sense.
+	maxDuration = 24 * time.Hour
+)
+
+// DefaultConfig is the configuration of a broker that is told nothing.
+func DefaultConfig() Config {
+	return Config{
+		MaxConnections:   16384,
+		MaxBody:          64 << 20,
+		MaxBodyInFlight:  512 << 20,
+		StopTimeout:      30 * time.Second,
+		PGPort:           5432,
+		PGUser:           "postgres",
+		PGDatabase:       "postgres",
+		PoolSize:         20,
+		StatementTimeout: 10 * time.Second,
+		PopTimeout:       30 * time.Second,
+		SubscriptionMode: "all",
+		Shards:           8,
+		Writers:          2,
+		DedupCacheMB:     512,
+		SegmentCacheMB:   64,
+		LogLevel:         "info",
+		LogFormat:        "json",
+	}
+}
+
+// resolve fills what one field takes from another and turns documented zeros into their defaults.
+func (c *Config) resolve() {
+	d := DefaultConfig()
+	if c.Listen == "" {
+		port := c.Port
+		if port == 0 {
+			port = defaultPort
+		}
+		c.Listen = net.JoinHostPort(defaultHost, strconv.Itoa(port))
+	}
+	orDefault(&c.MaxBody, d.MaxBody)
+	orDefault(&c.MaxBodyInFlight, d.MaxBodyInFlight)
+	orDefault(&c.PGPort, d.PGPort)
+	orDefault(&c.PoolSize, d.PoolSize)
+	orDefault(&c.StatementTimeout, d.StatementTimeout)
+	orDefault(&c.PopTimeout, d.PopTimeout)
+	orDefault(&c.Shards, d.Shards)
+	orDefault(&c.Writers, d.Writers)
+	orDefault(&c.DedupCacheMB, d.DedupCacheMB)
+	orDefault(&c.SegmentCacheMB, d.SegmentCacheMB)
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every problem of the configuration at once, one line each.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch loopback, err := loopbackAddress(c.Listen); {
+	case err != nil:
+		bad("POSTHORN_LISTEN (--listen): %w", err)
+	case !loopback && !c.AllowInsecure:
+		bad("POSTHORN_LISTEN (--listen): %s can be reached from other machines and nothing is authenticated; "+
+			"set POSTHORN_ALLOW_INSECURE=true (--allow-insecure) if that is meant", c.Listen)
+	}
+	if c.PprofListen != "" {
+		switch loopback, err := loopbackAddress(c.PprofListen); {
+		case err != nil:
+			bad("POSTHORN_PPROF_LISTEN (--pprof-listen): %w", err)
+		case !loopback:
+			bad("POSTHORN_PPROF_LISTEN (--pprof-listen): %s is not a loopback address", c.PprofListen)
+		}
+	}
+	if c.MaxBodyInFlight < c.MaxBody {
+		bad("POSTHORN_MAX_BODY_BYTES_IN_FLIGHT (--max-body-bytes-in-flight): %d is less than one body of %d bytes", c.MaxBodyInFlight, c.MaxBody)
+	}
+	if c.PoolSize < c.Writers+2 {
+		bad("DB_POOL_SIZE (--pool-size): %d leaves no connection beside %d writers; at least %d are needed", c.PoolSize, c.Writers, c.Writers+2)
+	}
+	if c.DatabaseURL != "" {
+		// The parser's own message may quote a password.
+		if _, err := pgxpool.ParseConfig(c.DatabaseURL); err != nil {
+			bad("DATABASE_URL: not a PostgreSQL URL or connection string")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// loopbackAddress says whether an address of a listener can be reached from this machine only. A host
+// name other than localhost may resolve to anything.
+func loopbackAddress(address string) (bool, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, fmt.Errorf("%q is not host:port", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return false, fmt.Errorf("%q is not a port between 0 and 65535", port)
+	}
+	if host == "localhost" {
+		return true, nil
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback(), nil
+}
+
+// hasDatabase says whether the configuration names a database.
+func (c *Config) hasDatabase() bool { return c.DatabaseURL != "" || c.PGHost != "" }
+
+// database is how to reach the database that the configuration names.
+func (c *Config) database() pg.Config {
+	if c.DatabaseURL != "" {
+		return pg.Config{URL: c.DatabaseURL, PoolSize: c.PoolSize}
+	}
+	sslMode := "" // as the pg package prefers
+	if c.PGUseSSL {
+		sslMode = "require"
+	}
+	return pg.Config{
+		Host:     c.PGHost,
+		Port:     c.PGPort,
+		User:     c.PGUser,
+		Password: c.PGPassword,
+		Database: c.PGDatabase,
+		SSLMode:  sslMode,
+		PoolSize: c.PoolSize,
+	}
+}

@@ -1,0 +1,276 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/net/netutil"
+
+	"github.com/posthorn/posthorn/broker/internal/api"
+	"github.com/posthorn/posthorn/broker/internal/embedpg"
+	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/queue"
+	"github.com/posthorn/posthorn/openapi"
+)
+
+const (
+	// startTimeout is how long a database that does not answer is waited for.
+	startTimeout = 30 * time.Second
+	// retryPause is the pause between two attempts to reach it.
+	retryPause = time.Second
+	// databaseStopTimeout bounds the clean stop of the managed PostgreSQL: a checkpoint of its buffers.
+	databaseStopTimeout = 60 * time.Second
+
+	readHeaderTimeout = 5 * time.Second
+	idleTimeout       = 120 * time.Second
+	maxHeaderBytes    = 64 << 10
+)
+
+// Run starts a broker of a valid configuration, writes to out where it listens, and serves until ctx
+// ends; then it stops in good order. A nil error means a clean stop, also of a start that ctx
+// interrupted. Without a database in cfg it runs a managed one.
+func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out io.Writer) (err error) {
+	// What was started is stopped in the opposite order, however far the start came.
+	var closers []func() error
+	defer func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, closers[i]())
+		}
+	}()
+	fail := func(doing string, err error) error {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return nil
+		}
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+
+	database := cfg.database()
+	if !cfg.hasDatabase() {
+		server, err := embedpg.Start(ctx, embedpg.Config{DataDir: cfg.DataDir, BinDir: cfg.PGBin, Logger: log})
+		if err != nil {
+			return fail("start the managed PostgreSQL", err)
+		}
+		closers = append(closers, func() error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseStopTimeout)
+			defer cancel()
+			return server.Stop(ctx)
+		})
+		database.URL = server.URL()
+		log.Info("managed PostgreSQL started", "data", server.DataDir())
+	}
+
+	pool, err := openDatabase(ctx, database, startTimeout, log)
+	if err != nil {
+		return fail("open the database", err)
+	}
+	closers = append(closers, func() error { pool.Close(); return nil })
+	if err := pg.Migrate(ctx, pool); err != nil {
+		return fail("migrate the database", err)
+	}
+
+	listener, err := listen(ctx, cfg)
+	if err != nil {
+		return fail("listen on "+cfg.Listen, err)
+	}
+	closers = append(closers, func() error { return ignoreClosed(listener.Close()) })
+	testing := cfg.Testing && isLoopback(listener.Addr())
+	if cfg.Testing && !testing {
+		log.Warn("the test clock is off: the listener is not a loopback address", "listen", listener.Addr().String())
+	}
+
+	registry := newRegistry(version)
+	engine, err := queue.Open(ctx, pool, queue.Config{
+		Shards:            cfg.Shards,
+		Writers:           cfg.Writers,
+		HoldWindow:        cfg.HoldWindow,
+		DedupCacheBytes:   cfg.DedupCacheMB << 20,
+		SegmentCacheBytes: cfg.SegmentCacheMB << 20,
+		StatementTimeout:  cfg.StatementTimeout,
+		Testing:           testing,
+		Logger:            log,
+		Metrics:           registry,
+	})
+	if err != nil {
+		return fail("open the queue engine", err)
+	}
+	closers = append(closers, func() error { engine.Stop(); return nil })
+	// A signal stops the engine by Stop, after the requests in flight, not by this context.
+	if err := engine.Start(context.WithoutCancel(ctx)); err != nil {
+		return fail("start the queue engine", err)
+	}
+
+	spec, err := openapi.Load()
+	if err != nil {
+		return fail("load the API description", err)
+	}
+	handler, err := api.New(api.Config{
+		Engine:          engine,
+		Spec:            spec,
+		Registry:        registry,
+		Logger:          log,
+		Version:         version,
+		MaxBody:         cfg.MaxBody,
+		MaxBodyInFlight: cfg.MaxBodyInFlight,
+		PopTimeout:      cfg.PopTimeout,
+		FromNew:         cfg.SubscriptionMode != "all",
+		Testing:         testing,
+	})
+	if err != nil {
+		return fail("build the HTTP surface", err)
+	}
+
+	failed := make(chan error, 2)
+	if cfg.PprofListen != "" {
+		profiles, err := serveProfiles(ctx, cfg.PprofListen, failed)
+		if err != nil {
+			return fail("listen on "+cfg.PprofListen, err)
+		}
+		closers = append(closers, profiles.Close)
+	}
+	server := newServer(handler, log)
+	go func() { failed <- server.Serve(listener) }()
+	announce(out, version, listener.Addr())
+
+	select {
+	case err := <-failed:
+		_ = server.Close()
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	log.Info("stopping")
+	return stopServing(server, engine, cfg.StopTimeout, log)
+}
+
+// stopServing refuses new connections, answers parked pops and waits for what is in flight. What does
+// not finish in time is cut off: its client knows no outcome, as after a crash.
+func stopServing(server *http.Server, engine *queue.Engine, timeout time.Duration, log *slog.Logger) error {
+	engine.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		log.Warn("requests in flight were cut off", "after", timeout.String())
+		return ignoreClosed(server.Close())
+	}
+	return ignoreClosed(err)
+}
+
+// openDatabase connects, and waits for a database that does not answer yet until patience is over. An
+// error of another kind, a wrong URL for one, is final.
+func openDatabase(ctx context.Context, cfg pg.Config, patience time.Duration, log *slog.Logger) (*pgxpool.Pool, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		pool, err := pg.Open(ctx, cfg)
+		switch {
+		case err == nil:
+			return pool, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !pg.Unavailable(err):
+			return nil, err
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("PostgreSQL did not answer for %s: %w", patience, err)
+		}
+		log.Warn("PostgreSQL does not answer; trying again", "error", err)
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func listen(ctx context.Context, cfg Config) (net.Listener, error) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.MaxConnections > 0 {
+		listener = netutil.LimitListener(listener, cfg.MaxConnections)
+	}
+	return listener, nil
+}
+
+func isLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// newServer bounds heads and idle connections; the edge bounds bodies and answers, whose times depend
+// on their sizes.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serveProfiles serves net/http/pprof on a listener of its own.
+func serveProfiles(ctx context.Context, address string, failed chan<- error) (*http.Server, error) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	}()
+	return server, nil
+}
+
+func newRegistry(version string) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "posthorn_build_info",
+		Help:        "The running version.",
+		ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	registry.MustRegister(
+		build,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return registry
+}
+
+// announce tells the user where the broker listens and what to try.
+func announce(out io.Writer, version string, addr net.Addr) {
+	url := "http://" + addr.String()
+	_, _ = fmt.Fprintf(out, `posthorn listening on %[2]s
+  version          %[1]s
+  API description  %[2]s/openapi.json
+  try              curl -sS -X POST %[2]s/api/v1/push -d '{"items":[{"queue":"orders","payload":{"n":1}}]}'
+                   curl -sS '%[2]s/api/v1/pop/queue/orders?autoAck=true'
+`, version, url)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,317 @@
+package app
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// setting ties one field of Config to its flag and its variables.
+type setting struct {
+	flag   string   // "" means no flag
+	env    []string // the first that is set and not empty counts
+	usage  string   // unit, default and meaning of zero included
+	value  flag.Value
+	secret bool   // never shown; NAME_FILE may name a file that holds it
+	origin string // where the value came from, as config shows it
+}
+
+// settings is the table of all settings of one Config, in the order in which they are shown.
+func (c *Config) settings() []*setting {
+	return []*setting{
+		{flag: "listen", env: []string{"POSTHORN_LISTEN"}, value: text{&c.Listen}, usage: "`address` of the HTTP listener; default 127.0.0.1:6632, port 0 picks a free one"},
+		{env: []string{"PORT"}, value: integer[int]{&c.Port, 0, math.MaxUint16}, usage: "port of the default address; 0 = 6632"},
+		{flag: "allow-insecure", env: []string{"POSTHORN_ALLOW_INSECURE"}, value: boolean{&c.AllowInsecure}, usage: "allow a listener that other machines can reach without authentication"},
+		{flag: "testing", env: []string{"POSTHORN_TESTING"}, value: boolean{&c.Testing}, usage: "serve the test clock, on a loopback listener only"},
+		{flag: "pprof-listen", env: []string{"POSTHORN_PPROF_LISTEN"}, value: text{&c.PprofListen}, usage: "loopback `address` for profiles; empty = none"},
+		{flag: "max-connections", env: []string{"POSTHORN_MAX_CONNECTIONS"}, value: integer[int]{&c.MaxConnections, 0, math.MaxInt32}, usage: "most connections at `once`; 0 = no bound"},
+		{flag: "max-body-bytes", env: []string{"QUEEN_MAX_BODY_BYTES"}, value: integer[int64]{&c.MaxBody, 0, math.MaxInt32}, usage: "largest request body in `bytes`; 0 = 64 MiB"},
+		{flag: "max-body-bytes-in-flight", env: []string{"POSTHORN_MAX_BODY_BYTES_IN_FLIGHT"}, value: integer[int64]{&c.MaxBodyInFlight, 0, 1 << 50}, usage: "most request body `bytes` held at once; 0 = 512 MiB"},
+		{flag: "stop-timeout", env: []string{"POSTHORN_STOP_TIMEOUT"}, value: duration{&c.StopTimeout}, usage: "`duration` for requests in flight to finish; 0 = cut them off"},
+
+		{env: []string{"DATABASE_URL"}, value: text{&c.DatabaseURL}, secret: true, usage: "PostgreSQL URL or connection string; empty = the PG_ variables"},
+		{env: []string{"PG_HOST"}, value: text{&c.PGHost}, usage: "PostgreSQL host or socket directory; empty = none"},
+		{env: []string{"PG_PORT"}, value: integer[int]{&c.PGPort, 0, math.MaxUint16}, usage: "PostgreSQL port; 0 = 5432"},
+		{env: []string{"PG_USER"}, value: text{&c.PGUser}, usage: "PostgreSQL role"},
+		{env: []string{"PG_PASSWORD"}, value: text{&c.PGPassword}, secret: true, usage: "PostgreSQL password; empty = none"},
+		{env: []string{"PG_DATABASE", "PG_DB"}, value: text{&c.PGDatabase}, usage: "PostgreSQL database"},
+		{env: []string{"PG_USE_SSL"}, value: boolean{&c.PGUseSSL}, usage: "require TLS to PostgreSQL"},
+		{flag: "pool-size", env: []string{"DB_POOL_SIZE"}, value: integer[int]{&c.PoolSize, 0, 10_000}, usage: "most `connections` to PostgreSQL; 0 = 20"},
+		{flag: "statement-timeout-ms", env: []string{"QUEEN_STMT_TIMEOUT_MS"}, value: millis{&c.StatementTimeout}, usage: "deadline of a statement in `ms`; 0 = 10000"},
+		{flag: "data", env: []string{"POSTHORN_DATA_DIR"}, value: text{&c.DataDir}, usage: "`directory` of the managed PostgreSQL; empty = the user's data directory"},
+		{flag: "pg-bin", env: []string{"POSTHORN_PG_BIN"}, value: text{&c.PGBin}, usage: "`directory` of the PostgreSQL programs; empty = find or fetch them"},
+
+		{flag: "pop-timeout-ms", env: []string{"DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS"}, value: millis{&c.PopTimeout}, usage: "wait in `ms` of a long poll that names none; 0 = 30000"},
+		{flag: "subscription-mode", env: []string{"DEFAULT_SUBSCRIPTION_MODE"}, value: choice{&c.SubscriptionMode, []string{"all", "new", "new-only"}}, usage: "where new consumer groups start: all, new or new-only"},
+		{flag: "shards", env: []string{"POSTHORN_SHARDS"}, value: integer[int]{&c.Shards, 0, 1024}, usage: "`number` of log shards, fixed at the first start; 0 = 8"},
+		{flag: "writers", env: []string{"POSTHORN_WRITERS"}, value: integer[int]{&c.Writers, 0, 1024}, usage: "`number` of concurrent flushes; 0 = 2"},
+		{flag: "hold-window", env: []string{"POSTHORN_HOLD_WINDOW"}, value: duration{&c.HoldWindow}, usage: "`duration` a push waits for others to share its commit; 0 = none"},
+		{flag: "dedup-cache-mb", env: []string{"POSTHORN_DEDUP_CACHE_MB"}, value: integer[int64]{&c.DedupCacheMB, 0, maxMiB}, usage: "deduplication cache in `MiB`; 0 = 512"},
+		{flag: "segment-cache-mb", env: []string{"POSTHORN_SEGMENT_CACHE_MB"}, value: integer[int64]{&c.SegmentCacheMB, 0, maxMiB}, usage: "segment cache in `MiB`; 0 = 64"},
+
+		{flag: "log-level", env: []string{"LOG_LEVEL"}, value: choice{&c.LogLevel, []string{"debug", "info", "warn", "error"}}, usage: "debug, info, warn or error"},
+		{flag: "log-format", env: []string{"POSTHORN_LOG_FORMAT"}, value: choice{&c.LogFormat, []string{"json", "text"}}, usage: "json or text"},
+	}
+}
+
+// errUsage wraps what is wrong with a command line, as opposed to a configuration.
+var errUsage = errors.New("usage")
+
+// load makes the Config of a command line and an environment, resolved but not validated. Problems of
+// variables are reported together; getenv is os.Getenv but in tests.
+func load(args []string, getenv func(string) string) (Config, []*setting, error) {
+	c := DefaultConfig()
+	table := c.settings()
+	var errs []error
+	for _, s := range table {
+		s.origin = "default"
+		if err := s.fromEnvironment(getenv); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := parseFlags(table, args); err != nil {
+		return Config{}, nil, err
+	}
+	if len(errs) > 0 {
+		return Config{}, nil, errors.Join(errs...)
+	}
+	c.resolve()
+	if err := c.Validate(); err != nil {
+		return Config{}, nil, err
+	}
+	// The table points into c, which escapes with it; the copy returned is the same configuration.
+	return c, table, nil
+}
+
+// fromEnvironment takes the first variable that is set and not empty.
+func (s *setting) fromEnvironment(getenv func(string) string) error {
+	for _, name := range s.env {
+		given, origin := getenv(name), name
+		if given == "" && s.secret {
+			file := getenv(name + "_FILE")
+			if file == "" {
+				continue
+			}
+			content, err := os.ReadFile(file) //nolint:gosec // the operator names the file
+			if err != nil {
+				return fmt.Errorf("%s_FILE: %w", name, err)
+			}
+			given, origin = strings.TrimRight(string(content), "\r\n"), name+"_FILE"
+		}
+		if given == "" {
+			continue
+		}
+		if err := s.value.Set(given); err != nil {
+			if s.secret {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return fmt.Errorf("%s: %q: %w", name, given, err)
+		}
+		s.origin = origin
+		return nil
+	}
+	return nil
+}
+
+func parseFlags(table []*setting, args []string) error {
+	fs := flag.NewFlagSet("posthorn", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	for _, s := range table {
+		if s.flag != "" {
+			fs.Var(s.value, s.flag, s.usage)
+		}
+	}
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return flag.ErrHelp
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUsage, err)
+	case fs.NArg() > 0:
+		return fmt.Errorf("%w: unexpected argument %q", errUsage, fs.Arg(0))
+	}
+	fs.Visit(func(f *flag.Flag) {
+		for _, s := range table {
+			if s.flag == f.Name {
+				s.origin = "--" + f.Name
+			}
+		}
+	})
+	return nil
+}
+
+// printSettings lists flags, variables, and what they mean.
+func printSettings(table []*setting, w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range table {
+		name := ""
+		if s.flag != "" {
+			name = "--" + s.flag
+		}
+		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\n", name, strings.Join(s.env, ", "), strings.ReplaceAll(s.usage, "`", ""))
+	}
+	_ = t.Flush()
+}
+
+// printEffective lists the value of each setting and where it came from, secrets masked.
+func printEffective(table []*setting, w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range table {
+		shown := s.value.String()
+		if s.secret {
+			shown = mask(shown)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t(%s)\n", s.env[0], shown, s.origin)
+	}
+	_ = t.Flush()
+}
+
+const hidden = "********"
+
+// mask hides a secret. Of a database URL it shows all but the password; query parameters, which may
+// hold one too, are dropped.
+func mask(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	u, err := url.Parse(secret)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return hidden
+	}
+	shown := u.Scheme + "://"
+	if u.User != nil {
+		shown += url.User(u.User.Username()).String()
+		if _, has := u.User.Password(); has {
+			shown += ":" + hidden
+		}
+		shown += "@"
+	}
+	shown += u.Host + u.EscapedPath()
+	if u.RawQuery != "" {
+		shown += "?" + hidden
+	}
+	return shown
+}
+
+// The kinds of values. Their errors name the rule; the caller names the variable.
+
+type text struct{ p *string }
+
+func (v text) Set(s string) error { *v.p = s; return nil }
+
+func (v text) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return *v.p
+}
+
+type choice struct {
+	p       *string
+	allowed []string
+}
+
+func (v choice) Set(s string) error {
+	if !slices.Contains(v.allowed, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(v.allowed, ", "))
+	}
+	*v.p = s
+	return nil
+}
+
+func (v choice) String() string { return text{v.p}.String() }
+
+type integer[T int | int64] struct {
+	p           *T
+	least, most int64
+}
+
+func (v integer[T]) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return errors.New("must be an integer")
+	}
+	if n < v.least || n > v.most {
+		return fmt.Errorf("must be between %d and %d", v.least, v.most)
+	}
+	*v.p = T(n)
+	return nil
+}
+
+func (v integer[T]) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return strconv.FormatInt(int64(*v.p), 10)
+}
+
+type boolean struct{ p *bool }
+
+func (v boolean) Set(s string) error {
+	switch strings.ToLower(s) {
+	case "true", "1", "yes", "on":
+		*v.p = true
+	case "false", "0", "no", "off":
+		*v.p = false
+	default:
+		return errors.New("must be true, false, 1, 0, yes, no, on or off")
+	}
+	return nil
+}
+
+func (v boolean) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return strconv.FormatBool(*v.p)
+}
+
+// IsBoolFlag lets the flag stand without a value.
+func (v boolean) IsBoolFlag() bool { return true }
+
+type millis struct{ p *time.Duration }
+
+func (v millis) Set(s string) error {
+	var ms int64
+	if err := (integer[int64]{&ms, 0, maxDuration.Milliseconds()}).Set(s); err != nil {
+		return err
+	}
+	*v.p = time.Duration(ms) * time.Millisecond
+	return nil
+}
+
+func (v millis) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return strconv.FormatInt(v.p.Milliseconds(), 10)
+}
+
+type duration struct{ p *time.Duration }
+
+func (v duration) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("must be a duration such as 500ms or 30s")
+	}
+	if d < 0 || d > maxDuration {
+		return fmt.Errorf("must be between 0 and %s", maxDuration)
+	}
+	*v.p = d
+	return nil
+}
+
+func (v duration) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return v.p.String()
+}
