@@ -1,0 +1,430 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A lease id is a UUIDv8. When the lease covers one partition, its first 48 bits are the
+// partition's row id, so that an extension finds the cursor without an index on a column that
+// every pop changes. They are zero when it covers several: those stand in the lease table.
+func newLeaseID(partitionID int64) (uuid.UUID, error) {
+	var id uuid.UUID
+	if _, err := rand.Read(id[:]); err != nil {
+		return id, fmt.Errorf("mint a lease id: %w", err)
+	}
+	var row [8]byte
+	binary.BigEndian.PutUint64(row[:], uint64(partitionID))
+	copy(id[:6], row[2:])
+	id[6] = id[6]&0x0f | 0x80 // version 8
+	id[8] = id[8]&0x3f | 0x80 // RFC 9562 variant
+	return id, nil
+}
+
+// leasePartition is the partition a lease id names, 0 when the lease covers several.
+func leasePartition(id uuid.UUID) int64 {
+	var row [8]byte
+	copy(row[2:], id[:6])
+	return int64(binary.BigEndian.Uint64(row[:]))
+}
+
+// claim serves a round of pops: it reads what they would get, claims it, and answers them.
+func (e *Engine) claim(round []*serving) {
+	err := e.claimRound(e.ctx, round)
+	e.pops.mu.Lock()
+	for _, s := range round {
+		for _, t := range s.takes {
+			t.cursor.state = cursorIdle // until finish places it
+			if t.claimed {
+				t.cursor.claimed(s, t)
+			}
+		}
+	}
+	e.pops.mu.Unlock()
+	if err == nil {
+		err = e.learnMissed(e.ctx, round)
+	}
+	for _, s := range round {
+		s.outcome = e.outcome(s, err)
+	}
+	e.pops.finish(round)
+}
+
+func (e *Engine) claimRound(ctx context.Context, round []*serving) error {
+	if err := e.readTakes(ctx, round); err != nil {
+		return err
+	}
+	now := e.clock.Now()
+	for _, s := range round {
+		if err := s.cut(now); err != nil {
+			return err
+		}
+	}
+	return e.sendClaims(ctx, round)
+}
+
+// claimed takes a successful claim into memory. The caller holds popper.mu.
+func (c *cursor) claimed(s *serving, t *take) {
+	c.attempt, c.delivered = t.attempt, max(c.delivered, t.to)
+	if s.waiter.request.AutoAck {
+		c.committed, c.retries = t.to, 0
+		c.leaseID, c.leaseTill = uuid.Nil, time.Time{}
+		return
+	}
+	c.leaseID, c.leaseEnd, c.leaseTill = s.lease, t.to, t.leaseTill
+	c.batch = leasedBatch{from: t.from, hashes: t.hashes()}
+}
+
+// hashes returns the hashes of what a take covers, by offset.
+func (t *take) hashes() []uint64 {
+	hashes := make([]uint64, t.to-t.from)
+	for _, s := range t.segments {
+		for offset := max(s.base, t.from); offset < min(s.end(), t.to); offset++ {
+			hashes[offset-t.from] = hashAt(s.hashes, int(offset-s.base))
+		}
+	}
+	return hashes
+}
+
+const sqlReadSegments = `
+select w.i, g.base, g.count, g.created_at, g.hashes, g.frames
+from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[]) as w (i, partition_id, first, past)
+cross join lateral (
+    select * from segment
+    where partition_id = w.partition_id and base < w.past and frames is not null
+      and base >= coalesce((
+          select x.base from segment x
+          where x.partition_id = w.partition_id and x.base <= w.first order by x.base desc limit 1
+      ), 0)
+    order by base limit $5
+) g
+order by w.i, g.base`
+
+// readMax is how many segments one take reads at most: enough for any batch of small segments.
+const readMax = 1000
+
+// readTakes finds the segments of each take, in the cache or in the database.
+func (e *Engine) readTakes(ctx context.Context, round []*serving) error {
+	var cold []*take
+	for _, s := range round {
+		for _, t := range s.takes {
+			t.segments = e.segments.run(t.cursor.part.id, t.from, t.to)
+			if t.covered() < t.to {
+				cold = append(cold, t)
+			}
+		}
+	}
+	if len(cold) == 0 {
+		return nil
+	}
+	return e.retrying(ctx, "read messages", func(ctx context.Context) error { return e.readCold(ctx, cold) })
+}
+
+// covered is the end of what the take's segments cover without a hole.
+func (t *take) covered() int64 {
+	if n := len(t.segments); n > 0 {
+		return t.segments[n-1].end()
+	}
+	return t.from
+}
+
+func (e *Engine) readCold(ctx context.Context, cold []*take) error {
+	index := make([]int32, len(cold))
+	partitions := make([]int64, len(cold))
+	first := make([]int64, len(cold))
+	past := make([]int64, len(cold))
+	cached := make([]int, len(cold))
+	for i, t := range cold {
+		index[i], partitions[i], first[i], past[i] = int32(i), t.cursor.part.id, t.covered(), t.to
+		cached[i] = len(t.segments)
+	}
+	read := make([][]*segment, len(cold))
+	rows, err := e.pool.Query(ctx, sqlReadSegments, index, partitions, first, past, readMax)
+	if err != nil {
+		return err
+	}
+	var i, count int
+	var base int64
+	var created time.Time
+	var hashes, frames []byte
+	_, err = pgx.ForEachRow(rows, []any{&i, &base, &count, &created, &hashes, &frames}, func() error {
+		if base+int64(count) <= first[i] {
+			return nil
+		}
+		s, err := unpack(partitions[i], base, count, created, hashes, frames)
+		if err != nil {
+			return err
+		}
+		read[i] = append(read[i], s)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, t := range cold {
+		t.segments = append(t.segments[:cached[i]], read[i]...)
+		e.segments.add(read[i]...)
+	}
+	e.metrics.coldReads.Add(float64(len(cold)))
+	return nil
+}
+
+// cut narrows each take to the messages that are there and visible.
+func (s *serving) cut(now time.Time) error {
+	rest := int64(s.waiter.request.Batch)
+	for _, t := range s.takes {
+		delay := t.cursor.group.queue.config.Load().options.DelayedProcessing
+		wanted := t.to
+		first, past := int64(-1), t.from
+		for _, seg := range t.segments {
+			if visible := seg.created.Add(delay); visible.After(now) {
+				t.hiddenUntil = visible
+				break
+			}
+			from := max(seg.base, t.from)
+			to := min(seg.end(), wanted, from+rest)
+			if from >= to {
+				continue
+			}
+			if first < 0 {
+				first = from
+			}
+			past = to
+			rest -= to - from
+			t.count += int(to - from)
+		}
+		if first < 0 {
+			t.hole = t.hiddenUntil.IsZero() && len(t.segments) < readMax && rest > 0
+			t.past = wanted
+			t.to = t.from
+			continue
+		}
+		t.from, t.to = first, past
+	}
+	if len(s.takes) == 1 {
+		var err error
+		s.lease, err = newLeaseID(s.takes[0].cursor.part.id)
+		return err
+	}
+	var err error
+	s.lease, err = newLeaseID(0)
+	return err
+}
+
+// A claim takes a cursor that is where the broker knows it and not under a live lease. Each row
+// is locked before its condition and the lease's time are evaluated; rows are taken in order, so
+// that two brokers never wait for each other in a circle. For an automatic ack lease_end carries
+// the known offset, since committed is already the new one.
+const sqlClaim = `
+insert into cursor as c (partition_id, group_id, committed, delivered, attempt, retries, lease_id, lease_end, lease_until, updated_at)
+select w.partition_id, w.group_id,
+       case when w.auto then w.past else w.known end, w.past, 1, 0,
+       case when not w.auto then w.lease_id end,
+       case when w.auto then w.known else w.past end,
+       case when not w.auto then clock_timestamp() + $8::interval + w.lease end,
+       clock_timestamp() + $8::interval
+from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::interval[], $7::boolean[])
+     as w (partition_id, group_id, known, past, lease_id, lease, auto)
+order by w.partition_id, w.group_id
+on conflict (partition_id, group_id) do update set
+    committed   = excluded.committed,
+    delivered   = greatest(c.delivered, excluded.delivered),
+    attempt     = case when c.committed < c.delivered then c.attempt + 1 else 1 end,
+    retries     = case when excluded.lease_id is null then 0 else c.retries end,
+    lease_id    = excluded.lease_id,
+    lease_end   = excluded.lease_end,
+    lease_until = clock_timestamp() + $8::interval + (excluded.lease_until - excluded.updated_at),
+    updated_at  = clock_timestamp() + $8::interval
+where c.committed = case when excluded.lease_id is null then excluded.lease_end else excluded.committed end
+  and (c.lease_until is null or c.lease_until <= clock_timestamp() + $8::interval)
+returning c.partition_id, c.group_id, c.attempt, coalesce(c.lease_until, to_timestamp(0)), c.updated_at`
+
+const sqlInsertLease = `
+insert into lease (id, partition_ids, expires_at) values ($1, $2, clock_timestamp() + $3::interval + $4::interval)
+on conflict (id) do nothing`
+
+// sendClaims claims what the round's takes found.
+func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
+	var partitions, groups, known, past []int64
+	var leases []string
+	var times []time.Duration
+	var autos []bool
+	byKey := map[cursorKey]*take{}
+	shared := map[*serving][]int64{}
+	for _, s := range round {
+		r := s.waiter.request
+		for _, t := range s.takes {
+			if t.to == t.from {
+				continue
+			}
+			c := t.cursor
+			partitions = append(partitions, c.part.id)
+			groups = append(groups, c.group.id)
+			known = append(known, t.committed)
+			past = append(past, t.to)
+			leases = append(leases, s.lease.String())
+			times = append(times, leaseTime(r, c.group.queue))
+			autos = append(autos, r.AutoAck)
+			byKey[c.key()] = t
+			if len(s.takes) > 1 && !r.AutoAck {
+				shared[s] = append(shared[s], c.part.id)
+			}
+		}
+	}
+	if len(partitions) == 0 {
+		return nil
+	}
+	offset := e.clockOffset()
+	return e.retrying(ctx, "claim messages", func(ctx context.Context) error {
+		batch := &pgx.Batch{} // one implicit transaction
+		for s, ids := range shared {
+			batch.Queue(sqlInsertLease, s.lease, ids, offset, leaseTime(s.waiter.request, s.takes[0].cursor.group.queue))
+		}
+		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset).Query(func(rows pgx.Rows) error {
+			var key cursorKey
+			var attempt int
+			var till, now time.Time
+			_, err := pgx.ForEachRow(rows, []any{&key.partitionID, &key.groupID, &attempt, &till, &now}, func() error {
+				t := byKey[key]
+				t.claimed, t.attempt, t.leaseTill = true, attempt, till
+				e.clock.Observe(now)
+				return nil
+			})
+			return err
+		})
+		return e.pool.SendBatch(ctx, batch).Close()
+	})
+}
+
+// leaseTime is the lease a pop gets.
+func leaseTime(r *PopRequest, q *queueState) time.Duration {
+	if r.Lease > 0 {
+		return r.Lease
+	}
+	return q.config.Load().options.LeaseTime
+}
+
+// learnMissed asks for the truth about the cursors that were not as known. A claim whose answer
+// was lost shows itself by its lease.
+func (e *Engine) learnMissed(ctx context.Context, round []*serving) error {
+	var missed []*cursor
+	for _, s := range round {
+		for _, t := range s.takes {
+			if !t.claimed && t.to > t.from {
+				missed = append(missed, t.cursor)
+			}
+		}
+	}
+	if len(missed) == 0 {
+		return nil
+	}
+	e.metrics.claimConflicts.Add(float64(len(missed)))
+	rows, err := e.readCursors(ctx, missed)
+	if err != nil {
+		return err
+	}
+	for _, s := range round {
+		for _, t := range s.takes {
+			row, ok := rows[t.cursor.key()]
+			if !ok || t.claimed || t.to == t.from || row.leaseID == nil || *row.leaseID != s.lease {
+				continue
+			}
+			t.claimed, t.attempt, t.leaseTill = true, row.attempt, row.leaseTill
+			e.pops.mu.Lock()
+			t.cursor.claimed(s, t)
+			e.pops.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// outcome builds a pop's answer.
+func (e *Engine) outcome(s *serving, err error) popOutcome {
+	if err != nil {
+		return popOutcome{err: err}
+	}
+	out := popOutcome{retry: true}
+	for _, t := range s.takes {
+		if !t.claimed {
+			continue
+		}
+		out.retry = false
+		popped, err := t.popped()
+		if err != nil {
+			return popOutcome{err: err}
+		}
+		out.result.Partitions = append(out.result.Partitions, popped)
+	}
+	if !out.retry && !s.waiter.request.AutoAck {
+		out.result.LeaseID = s.lease.String()
+	}
+	return out
+}
+
+// popped decodes what a take claimed.
+func (t *take) popped() (PoppedPartition, error) {
+	part := t.cursor.part
+	p := PoppedPartition{Queue: part.queue.name, Name: part.name, ID: part.uuid, Messages: make([]Message, 0, t.count)}
+	for _, s := range t.segments {
+		for offset := max(s.base, t.from); offset < min(s.end(), t.to); offset++ {
+			f, err := s.frame(offset)
+			if err != nil {
+				return p, err
+			}
+			m := Message{
+				ID: f.id, TransactionID: f.transactionID(), TraceID: f.trace, ProducerSub: string(f.sub),
+				CreatedAt: s.created, DeliveryAttempt: 1, Payload: f.payload,
+			}
+			if offset < t.delivered {
+				m.DeliveryAttempt = t.attempt
+			}
+			p.Messages = append(p.Messages, m)
+		}
+	}
+	return p, nil
+}
+
+const sqlGiveBack = `
+update cursor set lease_id = null, lease_until = null, attempt = attempt - 1
+where lease_id = $1 and partition_id = any ($2)`
+
+// giveBack releases what was leased for a caller that has gone.
+func (e *Engine) giveBack(r *PopResult) {
+	lease, err := uuid.Parse(r.LeaseID)
+	if err != nil {
+		return // nothing was leased
+	}
+	var ids []int64
+	var cursors []*cursor
+	for _, popped := range r.Partitions {
+		e.catalog.mu.RLock()
+		part := e.catalog.byUUID[popped.ID]
+		e.catalog.mu.RUnlock()
+		if part == nil {
+			continue
+		}
+		ids = append(ids, part.id)
+		if g := e.pops.group(part.queue, r.Group); g != nil {
+			if c := e.pops.cursor(g, part); c != nil {
+				cursors = append(cursors, c)
+			}
+		}
+	}
+	err = e.retrying(e.ctx, "give a lease back", func(ctx context.Context) error {
+		_, err := e.pool.Exec(ctx, sqlGiveBack, lease, ids)
+		return err
+	})
+	if err == nil {
+		_, err = e.readCursors(e.ctx, cursors)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		e.log.Warn("a lease of a pop whose caller has gone stays until it expires", "err", err)
+	}
+}

@@ -1,0 +1,419 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthorn/posthorn/broker/internal/clock"
+	"github.com/posthorn/posthorn/broker/internal/pg"
+)
+
+// Config configures an Engine. The zero value of each field means its default.
+type Config struct {
+	Shards            int                   // heads that appends compete for; fixed at first start; default 8
+	Writers           int                   // flushes in the air at the same time; default 2
+	HoldWindow        time.Duration         // how long an append waits for company; default 0, at once
+	DedupCacheBytes   int64                 // memory for deduplication; default 512 MiB
+	SegmentCacheBytes int64                 // memory for recent segments; default 64 MiB
+	StatementTimeout  time.Duration         // deadline of one statement; default 10 s
+	Testing           bool                  // the test clock may be advanced; default false
+	Logger            *slog.Logger          // default slog.Default()
+	Metrics           prometheus.Registerer // default none
+
+	// HashBits keeps only so many bits of the transaction ids' hashes, to force collisions in
+	// tests; default 0, all 64. All brokers of a database must agree.
+	HashBits int
+}
+
+func (c Config) withDefaults() Config {
+	if c.Shards <= 0 {
+		c.Shards = 8
+	}
+	if c.Writers <= 0 {
+		c.Writers = 2
+	}
+	if c.DedupCacheBytes <= 0 {
+		c.DedupCacheBytes = 512 << 20
+	}
+	if c.SegmentCacheBytes <= 0 {
+		c.SegmentCacheBytes = 64 << 20
+	}
+	if c.StatementTimeout <= 0 {
+		c.StatementTimeout = 10 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// How often the broker looks whether another broker has appended.
+const (
+	pollWaiting = 50 * time.Millisecond // while pops are parked
+	pollIdle    = time.Second
+)
+
+// Engine is the partitioned log of one broker. Any number of engines may share a database.
+type Engine struct {
+	cfg     Config
+	pool    *pgxpool.Pool
+	log     *slog.Logger
+	clock   *clock.Database
+	metrics *metrics
+
+	hashKey  [2]uint64
+	hashMask uint64 // all ones; tests force collisions with fewer
+	shards   []*shard
+	offset   atomic.Int64 // the test clock's offset, in ns; 0 in production
+
+	catalog  *catalog
+	segments *segmentCache
+	pops     *popper
+	acks     *batcher[*ackGroup]
+	creator  *batcher[*partitionWant]
+	loader   *batcher[*shard]
+	confirm  *batcher[*pushGroup]
+	heads    *batcher[*headCheck]
+
+	work     chan struct{} // wakes writers
+	tidyNow  chan struct{} // wakes the sweep
+	stopping atomic.Bool
+	inflight sync.WaitGroup // pushes and acks being answered
+	ctx      context.Context
+	cancel   context.CancelFunc
+	loops    sync.WaitGroup
+	stopOnce sync.Once
+}
+
+const sqlSetting = `
+insert into setting (hash_key, shards) values ($1, $2) on conflict do nothing`
+
+const sqlReadSetting = `
+select hash_key, shards, clock_offset, clock_timestamp() + clock_offset from setting`
+
+const sqlSeedShards = `
+insert into shard (id, head) select i, 0 from generate_series(0, $1::int - 1) as i on conflict do nothing`
+
+const sqlHeads = `
+select s.id, s.head, g.catalog_version, g.clock_offset, clock_timestamp() + g.clock_offset
+from shard s cross join setting g
+order by s.id`
+
+// Open prepares an engine on a migrated database. Start starts it.
+func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) {
+	cfg = cfg.withDefaults()
+	e := &Engine{
+		cfg:      cfg,
+		pool:     pool,
+		log:      cfg.Logger,
+		clock:    &clock.Database{},
+		catalog:  newCatalog(),
+		work:     make(chan struct{}, cfg.Writers),
+		tidyNow:  make(chan struct{}, 1),
+		hashMask: ^uint64(0),
+	}
+	if cfg.HashBits > 0 {
+		e.hashMask = 1<<cfg.HashBits - 1
+	}
+	key := make([]byte, 16)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("mint the hash key: %w", err)
+	}
+	if _, err := pool.Exec(ctx, sqlSetting, key, cfg.Shards); err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	var shards int
+	var offset time.Duration
+	var now time.Time
+	if err := pool.QueryRow(ctx, sqlReadSetting).Scan(&key, &shards, &offset, &now); err != nil {
+		return nil, fmt.Errorf("read the log's settings: %w", err)
+	}
+	if len(key) != 16 {
+		return nil, fmt.Errorf("read the log's settings: hash key of %d bytes, want 16", len(key))
+	}
+	if shards != cfg.Shards {
+		e.log.Info("the number of shards was fixed when the database was first used", "shards", shards, "configured", cfg.Shards)
+	}
+	e.hashKey = [2]uint64{binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[8:])}
+	e.offset.Store(int64(offset))
+	e.clock.Observe(now)
+	if _, err := pool.Exec(ctx, sqlSeedShards, shards); err != nil {
+		return nil, fmt.Errorf("create the shards: %w", err)
+	}
+	for id := range shards {
+		e.shards = append(e.shards, newShard(id, cfg.DedupCacheBytes/int64(shards)))
+	}
+	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
+	e.pops = newPopper(e)
+	e.acks = newBatcher(2, e.ackBatch)
+	e.creator = newBatcher(1, e.createPartitions)
+	e.loader = newBatcher(2, e.loadShards)
+	e.confirm = newBatcher(2, e.confirmGroups)
+	e.heads = newBatcher(1, e.checkHeads)
+	e.metrics = newMetrics(cfg.Metrics, e)
+	return e, nil
+}
+
+// Start reads where the log stands and starts the engine's goroutines. They end with Stop, not with ctx.
+func (e *Engine) Start(ctx context.Context) error {
+	heads, err := e.readHeads(ctx)
+	if err != nil {
+		return fmt.Errorf("read the shards: %w", err)
+	}
+	for _, s := range e.shards {
+		s.folded = heads.head[s.id]
+	}
+	if err := e.refreshCatalog(ctx); err != nil {
+		return fmt.Errorf("read the queues: %w", err)
+	}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for range e.cfg.Writers {
+		e.goLoop(e.writeLoop)
+	}
+	e.goLoop(e.pollLoop)
+	e.goLoop(e.timerLoop)
+	e.goLoop(e.sweepLoop)
+	return nil
+}
+
+func (e *Engine) goLoop(loop func(context.Context)) {
+	e.loops.Add(1)
+	go func() {
+		defer e.loops.Done()
+		loop(e.ctx)
+	}()
+}
+
+// Drain answers parked pops and parks no more. What is in flight goes on.
+func (e *Engine) Drain() { e.pops.drain() }
+
+// Stop finishes what is in flight and ends the engine's goroutines. Calling it again does nothing.
+func (e *Engine) Stop() {
+	e.stopOnce.Do(func() {
+		e.Drain()
+		e.stopping.Store(true)
+		e.inflight.Wait()
+		if e.cancel != nil {
+			e.cancel()
+		}
+		e.loops.Wait()
+		e.pops.wait()
+		e.acks.wait()
+		e.creator.wait()
+		e.loader.wait()
+		e.confirm.wait()
+		e.heads.wait()
+	})
+}
+
+// Now estimates the database's time, the test clock's offset included.
+func (e *Engine) Now() time.Time { return e.clock.Now() }
+
+// clockOffset is what every statement adds to the database's clock.
+func (e *Engine) clockOffset() time.Duration { return time.Duration(e.offset.Load()) }
+
+const sqlAdvanceClock = `
+update setting set clock_offset = clock_offset + $1 returning clock_offset, clock_timestamp() + clock_offset`
+
+// AdvanceClock moves the test clock of all brokers of this database forward. It returns the new
+// time once what became due has been worked on by this broker.
+func (e *Engine) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, error) {
+	if !e.cfg.Testing || d <= 0 {
+		return time.Time{}, fmt.Errorf("advance the clock by %v: the test clock only runs forward, and only in testing", d)
+	}
+	ctx, cancel := e.deadline(ctx)
+	defer cancel()
+	var offset time.Duration
+	var now time.Time
+	if err := e.pool.QueryRow(ctx, sqlAdvanceClock, d).Scan(&offset, &now); err != nil {
+		return time.Time{}, e.unavailable("advance the clock", err)
+	}
+	e.setOffset(offset, now)
+	return now, e.pops.settleDue(ctx)
+}
+
+// ClockOffset is how far the test clock has been advanced.
+func (e *Engine) ClockOffset() time.Duration { return e.clockOffset() }
+
+func (e *Engine) setOffset(offset time.Duration, now time.Time) {
+	changed := e.offset.Swap(int64(offset)) != int64(offset)
+	e.clock.Observe(now)
+	if changed {
+		e.pops.wakeTimers()
+	}
+}
+
+const sqlPing = `
+select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
+       current_setting('synchronous_standby_names'), clock_timestamp() + $1::interval`
+
+// Ping asks the database for a sign of life and for how durable it is set.
+func (e *Engine) Ping(ctx context.Context) (Database, error) {
+	var db Database
+	var now time.Time
+	err := e.pool.QueryRow(ctx, sqlPing, e.clockOffset()).
+		Scan(&db.Version, &db.Fsync, &db.SynchronousCommit, &db.SynchronousStandbyNames, &now)
+	if err != nil {
+		return Database{}, e.unavailable("ping", err)
+	}
+	e.clock.Observe(now)
+	return db, nil
+}
+
+// deadline bounds one statement.
+func (e *Engine) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, e.cfg.StatementTimeout)
+}
+
+// unavailable wraps a failure to reach the database as ErrUnavailable, and drops the pool's
+// connections when one of them was lost: the others have most likely died with it.
+func (e *Engine) unavailable(doing string, err error) error {
+	if pg.Unavailable(err) {
+		e.dropConnections(err)
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+func (e *Engine) dropConnections(err error) {
+	if pg.UnknownOutcome(err) || pg.Unavailable(err) {
+		e.metrics.connectionsDropped.Inc()
+		e.pool.Reset()
+	}
+}
+
+// retrying runs a statement that may be repeated, once more after a lost connection or a lost race for a lock.
+func (e *Engine) retrying(ctx context.Context, doing string, statement func(context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		err := func() error {
+			ctx, cancel := e.deadline(ctx)
+			defer cancel()
+			return statement(ctx)
+		}()
+		if err == nil {
+			return nil
+		}
+		again := pg.Retryable(err) || pg.Unavailable(err)
+		if attempt == 2 || !again || ctx.Err() != nil {
+			return e.unavailable(doing, err)
+		}
+		e.dropConnections(err)
+	}
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// headState is what one look at the shards saw.
+type headState struct {
+	head    []int64
+	version int64
+}
+
+func (e *Engine) readHeads(ctx context.Context) (headState, error) {
+	heads := headState{head: make([]int64, len(e.shards))}
+	var offset time.Duration
+	var now time.Time
+	var id int
+	var head int64
+	rows, err := e.pool.Query(ctx, sqlHeads)
+	if err != nil {
+		return heads, err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&id, &head, &heads.version, &offset, &now}, func() error {
+		if id < 0 || id >= len(heads.head) {
+			return fmt.Errorf("shard %d of %d", id, len(heads.head))
+		}
+		heads.head[id] = head
+		return nil
+	})
+	if err != nil {
+		return heads, err
+	}
+	e.setOffset(offset, now)
+	return heads, nil
+}
+
+// headCheck is a caller that wants everything committed before now to be in the broker's memory.
+type headCheck struct {
+	done chan error
+}
+
+// catchUp makes everything that any broker committed before the call visible to this broker's pops.
+func (e *Engine) catchUp(ctx context.Context) error {
+	check := &headCheck{done: make(chan error, 1)}
+	e.heads.add(check)
+	select {
+	case err := <-check.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (e *Engine) checkHeads(checks []*headCheck) {
+	err := e.retrying(e.ctx, "look for appends", func(ctx context.Context) error {
+		heads, err := e.readHeads(ctx)
+		if err != nil {
+			return err
+		}
+		if heads.version > e.catalog.seen() {
+			if err := e.refreshCatalog(ctx); err != nil {
+				return err
+			}
+		}
+		for i, s := range e.shards {
+			if err := e.foldTo(ctx, s, heads.head[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, c := range checks {
+		c.done <- err
+	}
+}
+
+// pollLoop looks for what other brokers appended, often while pops are parked.
+func (e *Engine) pollLoop(ctx context.Context) {
+	healthy := true
+	for {
+		interval := pollIdle
+		if e.pops.parked() > 0 {
+			interval = pollWaiting
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.pops.firstParked:
+			continue // a pop was parked: take the short interval from now on
+		case <-time.After(interval):
+		}
+		err := e.catchUp(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && healthy:
+			healthy = false
+			e.log.Error("PostgreSQL does not answer", "err", err)
+		case err == nil && !healthy:
+			healthy = true
+			e.log.Info("PostgreSQL answers again")
+		}
+	}
+}

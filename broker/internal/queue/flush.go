@@ -1,0 +1,664 @@
+package queue
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
+)
+
+// A flush is bounded at these sizes; one group may be larger, since it is committed as a whole.
+const (
+	flushMaxItems = 20_000
+	flushMaxBytes = 4 << 20
+)
+
+// flight is one statement in the air: what it appends to each of its shards.
+type flight struct {
+	shards []*shardFlight
+	items  int
+	bytes  int
+}
+
+// shardFlight appends to one shard, if its head is still where the broker knows it.
+type shardFlight struct {
+	shard  *shard
+	head   int64
+	token  int64 // names this attempt in the log
+	lanes  []*laneFlight
+	groups []*pushGroup
+}
+
+// laneFlight appends to one partition.
+type laneFlight struct {
+	part     *partition
+	base     int64
+	accepted []acceptedEntry
+	segments []*segment
+	packed   [][]byte // of each segment
+}
+
+type acceptedEntry struct {
+	group *pushGroup
+	entry *pushEntry
+}
+
+// writeLoop flushes what waits, again and again: while a shard's flush is in the air its groups
+// collect, so that a loaded broker commits in large batches and an idle one at once.
+func (e *Engine) writeLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.work:
+		}
+		for e.flushOnce(ctx) {
+		}
+	}
+}
+
+// flushOnce flushes what waits at every shard that is not busy. It reports whether there was anything to do.
+func (e *Engine) flushOnce(ctx context.Context) bool {
+	if e.cfg.HoldWindow > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(e.cfg.HoldWindow):
+		}
+	}
+	f := &flight{}
+	found := false
+	for _, s := range e.shards {
+		if f.items >= flushMaxItems || f.bytes >= flushMaxBytes {
+			break
+		}
+		how, claimed := s.claim()
+		if !claimed {
+			continue
+		}
+		found = true
+		switch how {
+		case flushContended:
+			e.flushLocked(ctx, s)
+		case flushAlone:
+			own := &flight{}
+			e.board(own, s)
+			e.fly(ctx, own)
+		case flushTogether:
+			e.board(f, s)
+		}
+	}
+	e.fly(ctx, f)
+	return found
+}
+
+// flushKind is how a shard's groups are flushed.
+type flushKind uint8
+
+const (
+	flushTogether  flushKind = iota // with other shards in one statement
+	flushAlone                      // one group that was refused in company
+	flushContended                  // under the lock of the head
+)
+
+// claim makes the caller the one that flushes, when groups wait and nobody does.
+func (s *shard) claim() (how flushKind, claimed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy || len(s.pending) == 0 {
+		return 0, false
+	}
+	s.busy = true
+	switch {
+	case s.pending[0].alone:
+		return flushAlone, true
+	case s.contended > 0:
+		s.contended--
+		return flushContended, true
+	}
+	return flushTogether, true
+}
+
+// releaseShard ends what claim began.
+func (e *Engine) releaseShard(s *shard) {
+	if s.release() {
+		e.wakeWriters()
+	}
+}
+
+// board decides what waits at a claimed shard and takes what has something to append onto the flight.
+// A shard that has nothing to append is released.
+func (e *Engine) board(f *flight, s *shard) {
+	sf := e.decide(f, s)
+	if len(sf.lanes) == 0 {
+		e.releaseShard(s)
+		return
+	}
+	f.shards = append(f.shards, sf)
+}
+
+// decide takes groups that wait at a shard and decides for each message whether it is new.
+// Groups whose partition is cold, or whose possible duplicates the log must confirm, are put aside
+// and come back. Groups without a new message are answered.
+func (e *Engine) decide(f *flight, s *shard) *shardFlight {
+	sf := &shardFlight{shard: s, token: rand.Int64()}
+	now := e.clock.Now()
+	var answered, unsure, homeless, late []*pushGroup
+
+	s.mu.Lock()
+	sf.head = s.folded
+	taken, cold := 0, false
+	for _, g := range s.pending {
+		if taken > 0 && (f.items >= flushMaxItems || f.bytes >= flushMaxBytes || g.alone) {
+			break
+		}
+		taken++
+		p := g.part
+		switch {
+		case now.After(g.deadline):
+			late = append(late, g)
+		case p.queue.removed.Load():
+			homeless = append(homeless, g)
+		case !e.warmEnough(p, now):
+			p.waiting = append(p.waiting, g)
+			if !p.loading {
+				s.evict(p)
+				p.loading = true
+				s.cold = append(s.cold, p)
+				cold = true
+			}
+		default:
+			s.touch(p)
+			switch fresh, sure := e.decideGroup(p, g, now); {
+			case !sure:
+				unsure = append(unsure, g)
+			case fresh == 0 && !followsFlight(g):
+				answered = append(answered, g)
+			default:
+				e.accept(sf, p, g)
+				f.items += fresh
+				f.bytes += len(g.frames)
+			}
+		}
+		if g.alone && len(sf.groups) > 0 {
+			break
+		}
+	}
+	s.pending = s.pending[taken:]
+	if len(s.pending) == 0 {
+		s.pending = nil
+	}
+	s.mu.Unlock()
+
+	for _, lf := range sf.lanes {
+		lf.cut()
+	}
+	if cold {
+		e.loader.add(s)
+	}
+	e.confirm.add(unsure...)
+	e.resubmit(homeless)
+	for _, g := range late {
+		e.failGroup(g, context.DeadlineExceeded)
+	}
+	for _, g := range answered {
+		g.done()
+	}
+	return sf
+}
+
+// followsFlight reports whether a group's outcome depends on the flush in the air.
+func followsFlight(g *pushGroup) bool {
+	for i := range g.entries {
+		if g.entries[i].winner != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// warmEnough reports whether a lane's memory reaches back over the queue's window.
+func (e *Engine) warmEnough(p *partition, now time.Time) bool {
+	if p.dedup == nil || p.loading {
+		return false
+	}
+	window := p.queue.config.Load().options.DedupWindow
+	if window > 0 && p.dedup.since.After(now.Add(-window)) {
+		return false
+	}
+	p.dedup.expire(now.Add(-window - expiryMargin))
+	return true
+}
+
+// expiryMargin is how much longer than the window ids are remembered: more than the estimate of the
+// database's time may ever be set back.
+const expiryMargin = 10 * time.Second
+
+// decideGroup settles each entry of a group as new or as a duplicate. It is not sure when the log
+// must be asked first. The caller holds the shard's mu.
+func (e *Engine) decideGroup(p *partition, g *pushGroup, now time.Time) (fresh int, sure bool) {
+	window := p.queue.config.Load().options.DedupWindow
+	after := now.Add(-window)
+	sure = true
+	for i := range g.entries {
+		en := &g.entries[i]
+		en.status, en.origin, en.winner, en.stored = Queued, uuid.Nil, nil, false
+		if window <= 0 {
+			fresh++
+			continue
+		}
+		for _, h := range p.dedup.lookup(en.hash, after) {
+			if duplicate, known := e.settleHit(p, g, en, h); !known {
+				sure = false
+			} else if duplicate {
+				break
+			}
+		}
+		if en.fresh() {
+			fresh++
+		}
+	}
+	return fresh, sure
+}
+
+// settleHit decides whether an entry duplicates what a lookup hit, if that is known.
+func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit) (duplicate, known bool) {
+	switch {
+	case h.offset >= 0:
+		return e.settleOrigin(p, g, en, h.offset)
+	case h.chunk == nil:
+		winner := p.flight.accepted[h.inAir].entry
+		if winner.transactionID() != en.transactionID() {
+			return false, true
+		}
+		en.status, en.winner = Duplicate, winner
+		return true, true
+	}
+	offsets, known := g.facts.offsets[h.chunk.key(en.hash)]
+	if !known {
+		return false, false
+	}
+	for _, offset := range offsets {
+		if duplicate, known := e.settleOrigin(p, g, en, offset); duplicate || !known {
+			return duplicate, known
+		}
+	}
+	return false, true
+}
+
+func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset int64) (duplicate, known bool) {
+	o, known := g.facts.origins[offset]
+	if !known {
+		s := e.segments.get(p.id, offset)
+		if s == nil {
+			return false, false
+		}
+		f, err := s.frame(offset)
+		if err != nil {
+			return false, false
+		}
+		o = origin{id: f.id, txID: f.transactionID()}
+	}
+	if o.gone || (!o.erased && o.txID != en.transactionID()) {
+		return false, true
+	}
+	if o.id == en.id { // an earlier attempt of ours did commit
+		en.stored = true
+	} else {
+		en.status, en.origin = Duplicate, o.id
+	}
+	return true, true
+}
+
+// accept puts a decided group on the flight. The caller holds the shard's mu.
+func (e *Engine) accept(sf *shardFlight, p *partition, g *pushGroup) {
+	sf.groups = append(sf.groups, g)
+	for i := range g.entries {
+		en := &g.entries[i]
+		if !en.fresh() {
+			continue
+		}
+		if p.flight == nil {
+			p.flight = &laneFlight{part: p, base: p.next}
+			sf.lanes = append(sf.lanes, p.flight)
+		}
+		p.dedup.add(en.hash, p.flight.base+int64(len(p.flight.accepted)))
+		p.flight.accepted = append(p.flight.accepted, acceptedEntry{g, en})
+	}
+}
+
+// cut packs what a lane appends into segments.
+func (lf *laneFlight) cut() {
+	base := lf.base
+	for rest := lf.accepted; len(rest) > 0; {
+		n, size := 0, 0
+		for n < len(rest) && n < segmentMaxCount {
+			size += rest[n].entry.end - rest[n].entry.start
+			if n > 0 && size > segmentMaxBytes {
+				break
+			}
+			n++
+		}
+		lf.addSegment(base, rest[:n])
+		base, rest = base+int64(n), rest[n:]
+	}
+}
+
+func (lf *laneFlight) addSegment(base int64, entries []acceptedEntry) {
+	size := 0
+	for _, a := range entries {
+		size += a.entry.end - a.entry.start
+	}
+	s := &segment{
+		partitionID: lf.part.id, base: base,
+		frames: make([]byte, 0, size), starts: make([]uint32, 0, len(entries)),
+		hashes: make([]byte, 0, 8*len(entries)),
+	}
+	for _, a := range entries {
+		s.starts = append(s.starts, uint32(len(s.frames)))
+		s.frames = append(s.frames, a.group.frames[a.entry.start:a.entry.end]...)
+		s.hashes = appendHash(s.hashes, a.entry.hash)
+	}
+	lf.segments = append(lf.segments, s)
+	lf.packed = append(lf.packed, pack(s.frames))
+}
+
+// The compare-and-append. A shard's head moves only from the value the broker knows, and only a
+// shard that moved gets its flush row and its segments. Shards are locked in id order, so that
+// two brokers never wait for each other in a circle. In READ COMMITTED a blocked update looks at
+// its condition again on the row that it waited for. Times are taken after the lock.
+const sqlFlush = `
+with want as materialized (
+    select * from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bytea[]) as w (id, head, token, entries)
+), locked as materialized (
+    select s.id from shard s join want w on w.id = s.id and w.head = s.head
+    order by s.id for update of s
+), moved as (
+    update shard s set head = s.head + 1
+    from locked l join want w on w.id = l.id
+    where s.id = l.id and s.head = w.head
+    returning s.id, s.head, w.token, w.entries, clock_timestamp() + $5::interval as at
+), logged as (
+    insert into flush (shard, seq, token, entries, created_at)
+    select id, head, token, entries, at from moved
+), appended as (
+    insert into segment (partition_id, base, count, created_at, hashes, frames)
+    select a.partition_id, a.base, a.count, greatest(m.at, a.last_at), a.hashes, a.frames
+    from unnest($6::integer[], $7::bigint[], $8::bigint[], $9::integer[], $10::timestamptz[], $11::bytea[], $12::bytea[])
+         as a (shard, partition_id, base, count, last_at, hashes, frames)
+    join moved m on m.id = a.shard
+)
+select id, at from moved`
+
+// flushArgs are the parameters of sqlFlush.
+func (f *flight) args(offset time.Duration) []any {
+	var ids []int32
+	var heads, tokens []int64
+	var entries [][]byte
+	var shards, counts []int32
+	var partitions, bases []int64
+	var lastAt []time.Time
+	var hashes, frames [][]byte
+	for _, sf := range f.shards {
+		ids = append(ids, int32(sf.shard.id))
+		heads = append(heads, sf.head)
+		tokens = append(tokens, sf.token)
+		var runs []appended
+		for _, lf := range sf.lanes {
+			p := lf.part
+			runs = append(runs, appended{p.queue.id, p.id, lf.base, int64(len(lf.accepted))})
+			for i, s := range lf.segments {
+				shards = append(shards, int32(sf.shard.id))
+				partitions = append(partitions, p.id)
+				bases = append(bases, s.base)
+				counts = append(counts, int32(len(s.starts)))
+				lastAt = append(lastAt, p.lastAt)
+				hashes = append(hashes, s.hashes)
+				frames = append(frames, lf.packed[i])
+			}
+		}
+		entries = append(entries, encodeAppends(nil, runs))
+	}
+	return []any{ids, heads, tokens, entries, offset, shards, partitions, bases, counts, lastAt, hashes, frames}
+}
+
+// send runs the compare-and-append and returns when each shard that moved did.
+func (e *Engine) send(ctx context.Context, db querier, f *flight) (map[int]time.Time, error) {
+	rows, err := db.Query(ctx, sqlFlush, f.args(e.clockOffset())...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	moved := make(map[int]time.Time, len(f.shards))
+	for rows.Next() {
+		var id int
+		var at time.Time
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, err
+		}
+		moved[id] = at
+	}
+	return moved, rows.Err()
+}
+
+// fly sends a flight and settles each of its shards.
+func (e *Engine) fly(ctx context.Context, f *flight) {
+	if len(f.shards) == 0 {
+		return
+	}
+	started := time.Now()
+	bounded, cancel := e.deadline(ctx)
+	moved, err := e.send(bounded, e.pool, f)
+	cancel()
+	e.metrics.flushed(f, time.Since(started), err)
+	for _, sf := range f.shards {
+		if err != nil {
+			e.settleUnknown(ctx, sf, err)
+		} else if at, ok := moved[sf.shard.id]; ok {
+			e.clock.Observe(at)
+			e.settle(sf, at)
+		} else {
+			e.settleLost(ctx, sf)
+		}
+		e.releaseShard(sf.shard)
+	}
+}
+
+// settle takes an append that is committed into memory and answers its groups.
+func (e *Engine) settle(sf *shardFlight, at time.Time) {
+	s := sf.shard
+	var segments []*segment
+	s.mu.Lock()
+	for _, lf := range sf.lanes {
+		p := lf.part
+		count := int64(len(lf.accepted))
+		created := at
+		if created.Before(p.lastAt) {
+			created = p.lastAt
+		}
+		p.dedup.settle(lf.base, count, created)
+		s.remeasure(p)
+		p.next, p.lastAt, p.flight = lf.base+count, created, nil
+		p.grow(p.next, created)
+		for _, seg := range lf.segments {
+			seg.created = created
+			segments = append(segments, seg)
+		}
+	}
+	s.folded = sf.head + 1
+	s.reclaim()
+	s.mu.Unlock()
+
+	e.segments.add(segments...)
+	for _, g := range sf.groups {
+		for i := range g.entries {
+			if en := &g.entries[i]; en.winner != nil {
+				en.origin, en.winner = en.winner.id, nil
+			}
+		}
+	}
+	for _, g := range sf.groups {
+		g.done()
+	}
+	e.pops.appended(sf.lanes)
+}
+
+// rollback forgets an append that did not happen.
+func (sf *shardFlight) rollback() {
+	sf.shard.mu.Lock()
+	defer sf.shard.mu.Unlock()
+	for _, lf := range sf.lanes {
+		lf.part.flight = nil
+		if lf.part.dedup != nil {
+			lf.part.dedup.rollback()
+		}
+	}
+}
+
+// settleLost catches up with whoever moved the head and puts the groups back, to be decided again.
+func (e *Engine) settleLost(ctx context.Context, sf *shardFlight) {
+	e.metrics.appendConflicts.Inc()
+	s := sf.shard
+	sf.rollback()
+	s.mu.Lock()
+	s.contended = contendedFlushes
+	s.mu.Unlock()
+	if _, err := e.fold(ctx, e.pool, s, nil); err != nil {
+		e.settleFailed(sf, err)
+		return
+	}
+	s.requeue(sf.groups)
+}
+
+// settleUnknown finds out what became of a flush whose statement failed. A commit may have
+// happened without its answer arriving: then the log holds the flush's token.
+func (e *Engine) settleUnknown(ctx context.Context, sf *shardFlight, cause error) {
+	unknown := pg.UnknownOutcome(cause)
+	if unknown {
+		e.metrics.unknownCommits.Inc()
+	}
+	e.dropConnections(cause)
+	if !unknown && !pg.Unavailable(cause) && !pg.Retryable(cause) {
+		e.settleRefused(sf, cause)
+		return
+	}
+	landed, err := e.fold(ctx, e.pool, sf.shard, sf)
+	switch {
+	case err != nil:
+		sf.rollback()
+		e.settleFailed(sf, cause)
+	case landed:
+		e.metrics.unknownLanded.Inc()
+		e.log.Warn("a commit whose answer was lost had happened", "shard", sf.shard.id, "groups", len(sf.groups), "cause", cause)
+	default:
+		sf.retry(e, cause)
+	}
+}
+
+// retry puts the groups back once more with the ids they have; a second failure is final.
+func (sf *shardFlight) retry(e *Engine, cause error) {
+	var again []*pushGroup
+	for _, g := range sf.groups {
+		if g.tries++; g.tries > 1 && !pg.Retryable(cause) || g.tries > maxRaces {
+			e.failGroup(g, cause)
+			continue
+		}
+		again = append(again, g)
+	}
+	sf.shard.requeue(again)
+}
+
+// settleRefused isolates the group that PostgreSQL refuses: the groups of a bundle fly alone.
+func (e *Engine) settleRefused(sf *shardFlight, cause error) {
+	sf.rollback()
+	if len(sf.groups) == 1 && sf.groups[0].alone {
+		e.settleFailed(sf, cause)
+		return
+	}
+	for _, g := range sf.groups {
+		g.alone = true
+	}
+	sf.shard.requeue(sf.groups)
+}
+
+func (e *Engine) settleFailed(sf *shardFlight, err error) {
+	for _, g := range sf.groups {
+		e.failGroup(g, err)
+	}
+}
+
+// flushLocked flushes one claimed shard that other brokers append to as well: it locks the head,
+// catches up, decides and appends in one transaction, so that the race cannot be lost.
+func (e *Engine) flushLocked(ctx context.Context, s *shard) {
+	defer e.releaseShard(s)
+	started := time.Now()
+	bounded, cancel := e.deadline(ctx)
+	defer cancel()
+	f := &flight{}
+	var sf *shardFlight
+	at, err := e.lockAndAppend(bounded, f, s, &sf)
+	if sf == nil || len(sf.lanes) == 0 {
+		if err != nil {
+			e.dropConnections(err)
+			e.failFirst(s, err)
+		}
+		return
+	}
+	e.metrics.flushed(f, time.Since(started), err)
+	if err != nil {
+		e.settleUnknown(ctx, sf, err)
+		return
+	}
+	e.clock.Observe(at)
+	e.settle(sf, at)
+}
+
+const sqlLockHead = `select head from shard where id = $1 for update`
+
+func (e *Engine) lockAndAppend(ctx context.Context, f *flight, s *shard, boarded **shardFlight) (time.Time, error) {
+	tx, err := e.pool.Begin(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit there is nothing to roll back
+	var head int64
+	if err := tx.QueryRow(ctx, sqlLockHead, s.id).Scan(&head); err != nil {
+		return time.Time{}, err
+	}
+	if head > s.folded { // only the holder of busy moves folded
+		if _, err := e.foldOnce(ctx, tx, s, nil); err != nil {
+			return time.Time{}, err
+		}
+	}
+	sf := e.decide(f, s)
+	if len(sf.lanes) == 0 {
+		return time.Time{}, nil
+	}
+	*boarded = sf
+	f.shards = []*shardFlight{sf}
+	moved, err := e.send(ctx, tx, f)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return moved[s.id], tx.Commit(ctx)
+}
+
+// failFirst charges a failed attempt to the groups that wait; those that had their second are answered.
+func (e *Engine) failFirst(s *shard, err error) {
+	s.mu.Lock()
+	var kept, failed []*pushGroup
+	for _, g := range s.pending {
+		if g.tries++; g.tries > 1 {
+			failed = append(failed, g)
+		} else {
+			kept = append(kept, g)
+		}
+	}
+	s.pending = kept
+	s.mu.Unlock()
+	for _, g := range failed {
+		e.failGroup(g, err)
+	}
+}

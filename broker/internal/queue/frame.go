@@ -1,0 +1,275 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/klauspost/compress/s2"
+)
+
+// A segment's frames column:
+//
+//	+--------+----------+---------+---------+-----
+//	| format | encoding | frame 0 | frame 1 | ...
+//	| 1 byte | 1 byte   |         |         |
+//	+--------+----------+---------+---------+-----
+//	                    '---- encoded as a whole ----'
+//
+// A frame:
+//
+//	+--------+-------+----------+-----------------+----------------+----------+---------+
+//	| length | flags | id       | transaction id  | producer sub   | trace id | payload |
+//	| varint | 1     | 16 bytes | varint + bytes  | varint + bytes | 16 bytes | rest    |
+//	+--------+-------+----------+-----------------+----------------+----------+---------+
+//	                              unless ownTxID    if hasSub        if hasTrace
+const (
+	formatV1 = 1
+
+	encodingPlain = 0
+	encodingS2    = 1
+
+	flagOwnTxID  = 1 << 0 // the transaction id is the message id's text
+	flagHasSub   = 1 << 1
+	flagHasTrace = 1 << 2
+)
+
+const (
+	segmentHeader = 2
+	// compressFrom is the size from which compression is tried: below it a row stays in its page anyway.
+	compressFrom = 1 << 10
+	// A segment is cut at these sizes, so that a pop of a few messages reads little.
+	segmentMaxCount = 1024
+	segmentMaxBytes = 1 << 20
+)
+
+var errCorrupt = errors.New("corrupt segment")
+
+// appendFrame appends the frame of one message to dst.
+func appendFrame(dst []byte, id uuid.UUID, txID, sub string, payload []byte) []byte {
+	var flags byte
+	size := 1 + len(id) + len(payload)
+	if txID == "" {
+		flags |= flagOwnTxID
+	} else {
+		size += uvarintLen(len(txID)) + len(txID)
+	}
+	if sub != "" {
+		flags |= flagHasSub
+		size += uvarintLen(len(sub)) + len(sub)
+	}
+	dst = binary.AppendUvarint(dst, uint64(size))
+	dst = append(dst, flags)
+	dst = append(dst, id[:]...)
+	if txID != "" {
+		dst = binary.AppendUvarint(dst, uint64(len(txID)))
+		dst = append(dst, txID...)
+	}
+	if sub != "" {
+		dst = binary.AppendUvarint(dst, uint64(len(sub)))
+		dst = append(dst, sub...)
+	}
+	return append(dst, payload...)
+}
+
+func uvarintLen(n int) int {
+	size := 1
+	for ; n >= 0x80; n >>= 7 {
+		size++
+	}
+	return size
+}
+
+// frame is one decoded message; its byte slices point into the segment.
+type frame struct {
+	id      uuid.UUID
+	txID    []byte // nil means the id's text
+	sub     []byte
+	trace   uuid.UUID
+	payload []byte
+}
+
+func (f *frame) transactionID() string {
+	if f.txID == nil {
+		return f.id.String()
+	}
+	return string(f.txID)
+}
+
+func (f *frame) hasTransactionID(txID string) bool {
+	if f.txID == nil {
+		return f.id.String() == txID
+	}
+	return string(f.txID) == txID
+}
+
+// decodeFrame decodes the frame at the start of b and returns its size.
+func decodeFrame(b []byte) (frame, int, error) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) || length < 17 {
+		return frame{}, 0, fmt.Errorf("%w: frame length", errCorrupt)
+	}
+	body, size := b[n:n+int(length)], n+int(length)
+	flags := body[0]
+	f := frame{id: uuid.UUID(body[1:17])}
+	body = body[17:]
+	var ok bool
+	if flags&flagOwnTxID == 0 {
+		if f.txID, body, ok = takeBytes(body); !ok {
+			return frame{}, 0, fmt.Errorf("%w: transaction id", errCorrupt)
+		}
+	}
+	if flags&flagHasSub != 0 {
+		if f.sub, body, ok = takeBytes(body); !ok {
+			return frame{}, 0, fmt.Errorf("%w: producer sub", errCorrupt)
+		}
+	}
+	if flags&flagHasTrace != 0 {
+		if len(body) < 16 {
+			return frame{}, 0, fmt.Errorf("%w: trace id", errCorrupt)
+		}
+		f.trace, body = uuid.UUID(body[:16]), body[16:]
+	}
+	f.payload = body
+	return f, size, nil
+}
+
+func takeBytes(b []byte) (taken, rest []byte, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	end := n + int(length)
+	return b[n:end:end], b[end:], true
+}
+
+// segment is a run of messages of one partition as it is stored, decoded as far as finding each frame.
+// It is immutable.
+type segment struct {
+	partitionID int64
+	base        int64
+	created     time.Time
+	hashes      []byte // of the transaction ids, 8 bytes each
+	frames      []byte
+	starts      []uint32 // where each frame starts in frames
+}
+
+func (s *segment) end() int64 { return s.base + int64(len(s.starts)) }
+
+func (s *segment) frame(offset int64) (frame, error) {
+	f, _, err := decodeFrame(s.frames[s.starts[offset-s.base]:])
+	return f, err
+}
+
+// pack returns the frames column.
+func pack(frames []byte) []byte {
+	if len(frames) >= compressFrom {
+		packed := make([]byte, segmentHeader, segmentHeader+s2.MaxEncodedLen(len(frames)))
+		packed[0], packed[1] = formatV1, encodingS2
+		body := s2.Encode(packed[segmentHeader:cap(packed)], frames)
+		if len(body) < len(frames)-len(frames)/8 { // else the space saved is not worth the decoding
+			return packed[:segmentHeader+len(body)]
+		}
+	}
+	packed := make([]byte, 0, segmentHeader+len(frames))
+	packed = append(packed, formatV1, encodingPlain)
+	return append(packed, frames...)
+}
+
+// unpack decodes a stored segment.
+func unpack(partitionID, base int64, count int, created time.Time, hashes, column []byte) (*segment, error) {
+	wrap := func(what string) error {
+		return fmt.Errorf("%w: partition %d offset %d: %s", errCorrupt, partitionID, base, what)
+	}
+	if len(column) < segmentHeader || column[0] != formatV1 {
+		return nil, wrap("unknown format")
+	}
+	frames := column[segmentHeader:]
+	switch column[1] {
+	case encodingPlain:
+	case encodingS2:
+		var err error
+		if frames, err = s2.Decode(nil, frames); err != nil {
+			return nil, wrap(err.Error())
+		}
+	default:
+		return nil, wrap("unknown encoding")
+	}
+	if len(hashes) != 8*count {
+		return nil, wrap(fmt.Sprintf("%d bytes of hashes for %d messages", len(hashes), count))
+	}
+	s := &segment{
+		partitionID: partitionID, base: base, created: created,
+		hashes: hashes, frames: frames, starts: make([]uint32, 0, count),
+	}
+	for at := 0; at < len(frames); {
+		length, n := binary.Uvarint(frames[at:])
+		if n <= 0 || length > uint64(len(frames)-at-n) {
+			return nil, wrap("frame length")
+		}
+		s.starts = append(s.starts, uint32(at))
+		at += n + int(length)
+	}
+	if len(s.starts) != count {
+		return nil, wrap(fmt.Sprintf("%d frames, want %d", len(s.starts), count))
+	}
+	return s, nil
+}
+
+func appendHash(dst []byte, hash uint64) []byte { return binary.BigEndian.AppendUint64(dst, hash) }
+
+func hashAt(hashes []byte, i int) uint64 { return binary.BigEndian.Uint64(hashes[8*i:]) }
+
+// appended is one run of messages that a flush appended to a partition.
+type appended struct {
+	queueID, partitionID int64
+	base                 int64
+	count                int64
+}
+
+// A flush row's entries column is a kind byte followed by varints.
+const (
+	entriesAppend      = 1 // queue, partition, base, count, repeated
+	entriesDeleteQueue = 2 // queue
+)
+
+func encodeAppends(dst []byte, runs []appended) []byte {
+	dst = append(dst, entriesAppend)
+	for _, a := range runs {
+		for _, v := range [...]int64{a.queueID, a.partitionID, a.base, a.count} {
+			dst = binary.AppendUvarint(dst, uint64(v))
+		}
+	}
+	return dst
+}
+
+func encodeDeleteQueue(queueID int64) []byte {
+	return binary.AppendUvarint([]byte{entriesDeleteQueue}, uint64(queueID))
+}
+
+func decodeEntries(b []byte) (runs []appended, deletedQueue int64, err error) {
+	if len(b) == 0 {
+		return nil, 0, fmt.Errorf("%w: empty flush entries", errCorrupt)
+	}
+	kind := b[0]
+	var values []int64
+	for b = b[1:]; len(b) > 0; {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, 0, fmt.Errorf("%w: flush entries", errCorrupt)
+		}
+		values, b = append(values, int64(v)), b[n:]
+	}
+	switch {
+	case kind == entriesAppend && len(values)%4 == 0:
+		for ; len(values) > 0; values = values[4:] {
+			runs = append(runs, appended{values[0], values[1], values[2], values[3]})
+		}
+		return runs, 0, nil
+	case kind == entriesDeleteQueue && len(values) == 1:
+		return nil, values[0], nil
+	}
+	return nil, 0, fmt.Errorf("%w: flush entries of kind %d", errCorrupt, kind)
+}

@@ -1,0 +1,439 @@
+package queue
+
+import (
+	"container/heap"
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// group is a consumer group of one queue, with what the broker knows of its cursors. What it knows
+// may be behind the truth, which stands in the cursor rows: a claim or an ack that finds a row
+// different from what is known changes nothing and is told the truth.
+//
+// Everything but the first block is guarded by popper.mu.
+type group struct {
+	id    int64
+	queue *queueState
+	name  string
+	from  time.Time // only messages created after it; zero means all
+
+	cursors map[int64]*cursor // by partition
+	ready   list.List         // of *cursor: there is something to deliver
+	waiters list.List         // of *waiter: pops that take from any partition
+	lost    list.List         // of *waiter: pops of partitions that do not exist yet
+	singles int               // pops of one partition that wait
+	blocked int               // cursors with something to deliver under a lease
+	loaded  bool
+	removed bool
+}
+
+// cursor is where a group stands in a partition.
+type cursor struct {
+	group *group
+	part  *partition
+
+	committed int64 // next offset to deliver
+	delivered int64 // end of what was ever delivered
+	attempt   int   // deliveries of [committed, delivered)
+	retries   int
+	leaseID   uuid.UUID // uuid.Nil means none
+	leaseEnd  int64
+	leaseTill time.Time
+	hole      int64 // nothing is left in the log before it
+
+	state    cursorState
+	element  *list.Element // in group.ready
+	timer    *timer
+	waiters  list.List // of *waiter: pops that take from this partition alone
+	notUntil time.Time // visibility rules hide what comes next until then
+	batch    leasedBatch
+}
+
+type cursorState uint8
+
+const (
+	cursorIdle    cursorState = iota // nothing to deliver
+	cursorReady                      // in group.ready
+	cursorBusy                       // a pop is taking from it
+	cursorBlocked                    // there is something, under a live lease
+	cursorDelayed                    // there is something, not visible yet
+)
+
+// leasedBatch remembers the hashes of what this broker leased last, so that acks find their offsets.
+type leasedBatch struct {
+	from   int64
+	hashes []uint64 // of the messages from `from` on; 0 where the log has a hole
+	hint   int      // where the last one was found: acks come in order
+}
+
+// start is the first offset that may be there.
+func (c *cursor) start() int64 { return max(c.committed, c.hole) }
+
+// available is how many messages are behind the cursor.
+func (c *cursor) available() int64 { return max(0, c.part.tail.Load()-c.start()) }
+
+// timer is a moment of database time at which a cursor changes state by itself, or a held pop is served.
+type timer struct {
+	at     time.Time
+	cursor *cursor
+	waiter *waiter
+	index  int
+}
+
+type timers []*timer
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+
+func (t *timers) Push(x any) {
+	item := x.(*timer)
+	item.index = len(*t)
+	*t = append(*t, item)
+}
+
+func (t *timers) Pop() any {
+	old := *t
+	item := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	item.index = -1
+	return item
+}
+
+// setTimer makes the cursor's state be looked at again at that time. The caller holds popper.mu.
+func (p *popper) setTimer(c *cursor, at time.Time) {
+	if c.timer == nil {
+		c.timer = &timer{cursor: c, index: -1}
+	}
+	p.schedule(c.timer, at)
+}
+
+func (p *popper) schedule(t *timer, at time.Time) {
+	t.at = at
+	if t.index < 0 {
+		heap.Push(&p.timers, t)
+	} else {
+		heap.Fix(&p.timers, t.index)
+	}
+	if p.timers[0] == t {
+		p.wakeTimers()
+	}
+}
+
+func (p *popper) unschedule(t *timer) {
+	if t != nil && t.index >= 0 {
+		heap.Remove(&p.timers, t.index)
+	}
+}
+
+// place puts a cursor into the state that what is known of it asks for. The caller holds popper.mu.
+func (p *popper) place(c *cursor, now time.Time) {
+	if c.state == cursorBusy {
+		return
+	}
+	state, at := c.next(now)
+	if state == cursorReady && c.state == cursorReady {
+		return
+	}
+	p.leave(c)
+	c.state = state
+	switch state {
+	case cursorReady:
+		c.element = c.group.ready.PushBack(c)
+		if c.waiters.Len() > 0 {
+			p.singles[c] = struct{}{}
+		}
+		if c.group.waiters.Len() > 0 {
+			p.activate(c.group)
+		}
+	case cursorBlocked:
+		c.group.blocked++
+		p.setTimer(c, at)
+	case cursorDelayed:
+		p.setTimer(c, at)
+	case cursorIdle, cursorBusy:
+	}
+}
+
+// leave takes a cursor out of the sets its state put it into.
+func (p *popper) leave(c *cursor) {
+	switch c.state {
+	case cursorReady:
+		c.group.ready.Remove(c.element)
+		c.element = nil
+	case cursorBlocked:
+		c.group.blocked--
+		p.unschedule(c.timer)
+	case cursorDelayed:
+		p.unschedule(c.timer)
+	case cursorIdle, cursorBusy:
+	}
+	c.state = cursorIdle
+}
+
+// bufferRelease is how many waiting messages end a quiet-period debounce early.
+const bufferRelease = 100
+
+// next says what state the cursor should be in, and when that changes by itself.
+func (c *cursor) next(now time.Time) (cursorState, time.Time) {
+	available := c.available()
+	if available == 0 || c.group.removed {
+		return cursorIdle, time.Time{}
+	}
+	if c.leaseID != uuid.Nil && c.leaseTill.After(now) {
+		return cursorBlocked, c.leaseTill
+	}
+	if c.notUntil.After(now) {
+		return cursorDelayed, c.notUntil
+	}
+	if buffer := c.group.queue.config.Load().options.WindowBuffer; buffer > 0 && available < bufferRelease {
+		if quiet := time.UnixMicro(c.part.last.Load()).Add(buffer); quiet.After(now) {
+			return cursorDelayed, quiet
+		}
+	}
+	return cursorReady, time.Time{}
+}
+
+const sqlRegisterGroup = `
+with created as (
+    insert into consumer_group (queue_id, name, mode, from_at, created_at)
+    select q.id, $2, $3, coalesce($4::timestamptz, case when $3 = 'new' then clock_timestamp() + $5::interval end),
+           clock_timestamp() + $5::interval
+    from queue q where q.id = $1 and $6
+    on conflict (queue_id, name) do nothing
+    returning id, from_at
+)
+select id, from_at from created
+union all
+select id, from_at from consumer_group where queue_id = $1 and name = $2`
+
+// seeding is where a group that does not exist yet begins.
+type seeding struct {
+	create  bool
+	fromNew bool
+	from    time.Time
+}
+
+// group returns the group with its cursors loaded. Without seed.create it is nil when the group does not exist.
+func (e *Engine) group(ctx context.Context, q *queueState, name string, seed seeding) (*group, error) {
+	if g := e.pops.group(q, name); g != nil {
+		return g, nil
+	}
+	e.pops.load.Lock()
+	defer e.pops.load.Unlock()
+	if g := e.pops.group(q, name); g != nil {
+		return g, nil
+	}
+	mode := "all"
+	var from *time.Time
+	if name != ModeGroup { // queue mode never skips what is there
+		if seed.fromNew {
+			mode = "new"
+		}
+		if !seed.from.IsZero() {
+			mode, from = "new", &seed.from
+		}
+	}
+	g := &group{queue: q, name: name, cursors: map[int64]*cursor{}}
+	for range maxRaces {
+		var since *time.Time
+		err := e.retrying(ctx, "register a consumer group", func(ctx context.Context) error {
+			return e.pool.QueryRow(ctx, sqlRegisterGroup, q.id, name, mode, from, e.clockOffset(), seed.create).Scan(&g.id, &since)
+		})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows) && !seed.create:
+			return nil, nil //nolint:nilnil // absence is an ordinary answer here
+		case errors.Is(err, pgx.ErrNoRows):
+			if err := e.refresh(); err != nil {
+				return nil, err
+			}
+			if q.removed.Load() {
+				return nil, ErrQueueNotFound
+			}
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if since != nil {
+			g.from = *since
+		}
+		return g, e.loadGroup(ctx, g)
+	}
+	return nil, fmt.Errorf("register a consumer group: %w", errRace)
+}
+
+// A cursor that does not exist yet begins after the messages that its group does not want.
+const sqlLoadCursors = `
+select p.id, p.uuid, p.queue_id, p.name, p.shard, p.created_at,
+       coalesce(t.tail, 0), coalesce(t.last_at, to_timestamp(0)),
+       coalesce(c.committed, f.seed, 0), coalesce(c.delivered, 0), coalesce(c.attempt, 0), coalesce(c.retries, 0),
+       c.lease_id, coalesce(c.lease_end, 0), coalesce(c.lease_until, to_timestamp(0))
+from partition p
+left join lateral (
+    select base + count as tail, created_at as last_at from segment
+    where partition_id = p.id order by base desc limit 1
+) t on true
+left join cursor c on c.partition_id = p.id and c.group_id = $2
+left join lateral (
+    select base + count as seed from segment
+    where $3::timestamptz is not null and c.partition_id is null and partition_id = p.id and created_at <= $3
+    order by base desc limit 1
+) f on true
+where p.queue_id = $1 and ($4::bigint[] is null or p.id = any ($4))`
+
+// loadGroup publishes a group and reads its cursors. It is published first, so that appends while
+// it is being read are not missed: what is known of a partition's tail only grows.
+func (e *Engine) loadGroup(ctx context.Context, g *group) error {
+	e.pops.publish(g)
+	if err := e.loadCursors(ctx, g, nil); err != nil {
+		e.pops.unpublish(g)
+		return err
+	}
+	return nil
+}
+
+// loadCursors reads the cursors of some partitions of a queue for a group, or of all with nil.
+func (e *Engine) loadCursors(ctx context.Context, g *group, partitions []int64) error {
+	type loadedCursor struct {
+		part *partition
+		row  cursorRow
+	}
+	var loaded []loadedCursor
+	var from *time.Time
+	if !g.from.IsZero() {
+		from = &g.from
+	}
+	err := e.retrying(ctx, "read the cursors of a consumer group", func(ctx context.Context) error {
+		loaded = nil
+		rows, err := e.pool.Query(ctx, sqlLoadCursors, g.queue.id, g.id, from, partitions)
+		if err != nil {
+			return err
+		}
+		var pr partitionRow
+		var tail int64
+		var last time.Time
+		var cr cursorRow
+		fields := append(pr.fields(), &tail, &last)
+		_, err = pgx.ForEachRow(rows, append(fields, cr.fields()...), func() error {
+			p := e.learnPartition(&pr)
+			if p == nil {
+				return nil
+			}
+			p.grow(tail, last)
+			loaded = append(loaded, loadedCursor{p, cr})
+			cr.leaseID = nil
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	now := e.clock.Now()
+	p := e.pops
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range loaded {
+		c := g.cursors[loaded[i].part.id]
+		if c == nil {
+			c = &cursor{group: g, part: loaded[i].part}
+			g.cursors[c.part.id] = c
+			c.learn(&loaded[i].row)
+		}
+		p.place(c, now)
+		p.findLost(g, c.part, c)
+	}
+	if partitions == nil {
+		g.loaded = true
+	}
+	p.kick()
+	return nil
+}
+
+// cursorRow is what a cursor row says.
+type cursorRow struct {
+	committed int64
+	delivered int64
+	attempt   int
+	retries   int
+	leaseID   *uuid.UUID
+	leaseEnd  int64
+	leaseTill time.Time
+}
+
+func (r *cursorRow) fields() []any {
+	return []any{&r.committed, &r.delivered, &r.attempt, &r.retries, &r.leaseID, &r.leaseEnd, &r.leaseTill}
+}
+
+// learn replaces what is known of a cursor. The caller holds popper.mu.
+func (c *cursor) learn(r *cursorRow) {
+	c.committed, c.delivered, c.attempt, c.retries = r.committed, r.delivered, r.attempt, r.retries
+	c.leaseID, c.leaseEnd, c.leaseTill = uuid.Nil, r.leaseEnd, r.leaseTill
+	if r.leaseID != nil {
+		c.leaseID = *r.leaseID
+	}
+}
+
+const sqlReadCursors = `
+select c.partition_id, c.group_id, c.committed, c.delivered, c.attempt, c.retries,
+       c.lease_id, coalesce(c.lease_end, 0), coalesce(c.lease_until, to_timestamp(0)),
+       clock_timestamp() + $3::interval
+from unnest($1::bigint[], $2::bigint[]) as w (partition_id, group_id)
+join cursor c on c.partition_id = w.partition_id and c.group_id = w.group_id`
+
+type cursorKey struct{ partitionID, groupID int64 }
+
+func (c *cursor) key() cursorKey { return cursorKey{c.part.id, c.group.id} }
+
+// readCursors asks for the truth about cursors and makes it known. It returns the rows that exist.
+func (e *Engine) readCursors(ctx context.Context, cursors []*cursor) (map[cursorKey]cursorRow, error) {
+	partitions := make([]int64, len(cursors))
+	groups := make([]int64, len(cursors))
+	for i, c := range cursors {
+		partitions[i], groups[i] = c.part.id, c.group.id
+	}
+	var found map[cursorKey]cursorRow
+	err := e.retrying(ctx, "read cursors", func(ctx context.Context) error {
+		found = make(map[cursorKey]cursorRow, len(cursors))
+		rows, err := e.pool.Query(ctx, sqlReadCursors, partitions, groups, e.clockOffset())
+		if err != nil {
+			return err
+		}
+		var key cursorKey
+		var row cursorRow
+		var now time.Time
+		fields := append([]any{&key.partitionID, &key.groupID}, row.fields()...)
+		_, err = pgx.ForEachRow(rows, append(fields, &now), func() error {
+			found[key] = row
+			row.leaseID = nil
+			e.clock.Observe(now)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	now := e.clock.Now()
+	p := e.pops
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range cursors {
+		if row, ok := found[c.key()]; ok {
+			c.learn(&row)
+			p.place(c, now)
+		}
+	}
+	p.kick()
+	return found, nil
+}

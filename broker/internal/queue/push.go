@@ -1,0 +1,286 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// pushGroup is what one request appends to one partition: it is committed as a whole or not at all.
+type pushGroup struct {
+	queue     string
+	partition string
+	part      *partition
+	entries   []pushEntry
+	frames    []byte // the frames of all entries, one after the other
+
+	facts    facts     // what the log answered about possible duplicates
+	deadline time.Time // of the database's clock
+	tries    int       // commits with an unknown or failed outcome
+	alone    bool      // a bundle with it was refused: it flies alone
+	done     func()
+}
+
+// pushEntry is one message of a group, and what became of it.
+type pushEntry struct {
+	id     uuid.UUID
+	txID   string // "" means the id's text
+	hash   uint64
+	start  int // of its frame in the group's frames
+	end    int
+	index  int // in the request
+	status Status
+	origin uuid.UUID  // of a duplicate
+	winner *pushEntry // of a duplicate of an entry in the same flush
+	stored bool       // an earlier attempt stored it
+}
+
+// fresh reports whether the entry is to be appended.
+func (en *pushEntry) fresh() bool { return en.status == Queued && !en.stored }
+
+func (en *pushEntry) transactionID() string {
+	if en.txID == "" {
+		return en.id.String()
+	}
+	return en.txID
+}
+
+// facts is what the log answered about possible duplicates of a group. Stored messages never
+// change, so facts stay true.
+type facts struct {
+	origins map[int64]origin
+	offsets map[chunkHash][]int64
+}
+
+// origin is a stored message that may be the original of a duplicate.
+type origin struct {
+	id     uuid.UUID
+	txID   string
+	gone   bool // the message is not there any more
+	erased bool // retention removed the message and kept its hash, which then decides alone
+}
+
+// chunkHash names a hash in a run of offsets.
+type chunkHash struct {
+	base, end int64
+	hash      uint64
+}
+
+func (c *chunk) key(hash uint64) chunkHash { return chunkHash{c.base, c.end, hash} }
+
+// Push appends messages and answers each, in order. Database trouble is a Failed item, not an error;
+// the error is ErrStopped, or ctx's when the caller did not wait for the outcome.
+func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, error) {
+	e.inflight.Add(1)
+	defer e.inflight.Done()
+	if e.stopping.Load() {
+		return nil, ErrStopped
+	}
+	if len(items) == 0 {
+		return []PushResult{}, nil
+	}
+	ids, err := mintIDs(len(items))
+	if err != nil {
+		return nil, err
+	}
+	groups, followers := e.split(items, ids)
+	var wait sync.WaitGroup
+	wait.Add(len(groups))
+	for _, g := range groups {
+		g.deadline = e.clock.Now().Add(2 * e.cfg.StatementTimeout)
+		g.done = wait.Done
+	}
+	e.submit(groups)
+	settled := make(chan struct{})
+	if ctx.Done() == nil {
+		wait.Wait()
+	} else {
+		go func() { wait.Wait(); close(settled) }()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	results := make([]PushResult, len(items))
+	for _, g := range groups {
+		for i := range g.entries {
+			en := &g.entries[i]
+			r := PushResult{MessageID: en.id, TransactionID: en.transactionID(), Status: en.status}
+			if en.status == Duplicate {
+				r.MessageID = en.origin
+			}
+			results[en.index] = r
+			e.metrics.pushed(en.status)
+		}
+	}
+	for _, f := range followers {
+		r := results[f.winner]
+		if r.Status == Queued {
+			r.Status = Duplicate
+		}
+		results[f.index] = r
+		e.metrics.pushed(r.Status)
+	}
+	return results, nil
+}
+
+// mintIDs returns n UUIDv7 in ascending order.
+func mintIDs(n int) ([]uuid.UUID, error) {
+	noise := make([]byte, 16*n)
+	if _, err := rand.Read(noise); err != nil {
+		return nil, fmt.Errorf("mint message ids: %w", err)
+	}
+	source := bytes.NewReader(noise)
+	ids := make([]uuid.UUID, n)
+	for i := range ids {
+		id, err := uuid.NewV7FromReader(source)
+		if err != nil {
+			return nil, fmt.Errorf("mint message ids: %w", err)
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
+
+// follower is an item whose transaction id came earlier in the same request: it shares the winner's fate.
+type follower struct{ index, winner int }
+
+type laneKey struct{ queue, partition string }
+
+// split sorts a request by partition and sets later items of one transaction id apart.
+func (e *Engine) split(items []PushItem, ids []uuid.UUID) ([]*pushGroup, []follower) {
+	var groups []*pushGroup
+	var followers []follower
+	byKey := map[laneKey]*pushGroup{}
+	sizes := map[laneKey]int{}
+	if len(items) > 1 {
+		for i := range items {
+			sizes[keyOf(&items[i])]++
+		}
+	}
+	type seenKey struct {
+		group *pushGroup
+		hash  uint64
+	}
+	var seen map[seenKey][]*pushEntry
+	if len(items) > 1 {
+		seen = make(map[seenKey][]*pushEntry, len(items))
+	}
+next:
+	for i := range items {
+		it := &items[i]
+		key := keyOf(it)
+		g := byKey[key]
+		if g == nil {
+			g = &pushGroup{queue: key.queue, partition: key.partition, entries: make([]pushEntry, 0, max(1, sizes[key]))}
+			byKey[key] = g
+			groups = append(groups, g)
+		}
+		en := pushEntry{id: ids[i], txID: it.TransactionID, index: i}
+		en.hash = e.hash(en.transactionID())
+		if seen != nil && it.TransactionID != "" && e.dedupEnabled(key.queue) {
+			k := seenKey{g, en.hash}
+			for _, earlier := range seen[k] {
+				if earlier.txID == en.txID {
+					followers = append(followers, follower{index: i, winner: earlier.index})
+					continue next
+				}
+			}
+			g.entries = append(g.entries, en)
+			seen[k] = append(seen[k], &g.entries[len(g.entries)-1]) // the capacity was reserved: it does not move
+		} else {
+			g.entries = append(g.entries, en)
+		}
+		kept := &g.entries[len(g.entries)-1]
+		kept.start = len(g.frames)
+		g.frames = appendFrame(g.frames, en.id, en.txID, it.ProducerSub, it.Payload)
+		kept.end = len(g.frames)
+	}
+	return groups, followers
+}
+
+func keyOf(it *PushItem) laneKey {
+	if it.Partition == "" {
+		return laneKey{it.Queue, DefaultPartition}
+	}
+	return laneKey{it.Queue, it.Partition}
+}
+
+// dedupEnabled reports whether a queue deduplicates; a queue that does not exist yet will.
+func (e *Engine) dedupEnabled(name string) bool {
+	q := e.catalog.queue(name)
+	return q == nil || q.config.Load().options.DedupWindow > 0
+}
+
+// submit finds each group's partition and queues the group for its shard.
+func (e *Engine) submit(groups []*pushGroup) {
+	wants := make([]*partitionWant, len(groups))
+	for i, g := range groups {
+		w := &partitionWant{name: g.partition}
+		w.queue, w.err = e.ensureQueue(e.ctx, g.queue)
+		wants[i] = w
+	}
+	var known []*partitionWant
+	for _, w := range wants {
+		if w.err == nil {
+			known = append(known, w)
+		}
+	}
+	e.ensurePartitions(known)
+	touched := map[*shard]struct{}{}
+	for i, g := range groups {
+		if err := wants[i].err; err != nil {
+			e.failGroup(g, err)
+			continue
+		}
+		g.part = wants[i].found
+		g.part.shard.enqueue(g)
+		touched[g.part.shard] = struct{}{}
+	}
+	if len(touched) > 0 {
+		e.wakeWriters()
+	}
+}
+
+// resubmit looks a group's partition up again: it was deleted in between.
+func (e *Engine) resubmit(groups []*pushGroup) {
+	if len(groups) == 0 {
+		return
+	}
+	e.inflight.Add(1) // held on behalf of the pushes that wait
+	go func() {
+		defer e.inflight.Done()
+		var live []*pushGroup
+		for _, g := range groups {
+			if g.tries++; g.tries > maxRaces {
+				e.failGroup(g, errRace)
+				continue
+			}
+			g.part, g.facts = nil, facts{}
+			live = append(live, g)
+		}
+		e.submit(live)
+	}()
+}
+
+// failGroup answers Failed for a whole group.
+func (e *Engine) failGroup(g *pushGroup, err error) {
+	e.log.Error("push failed", "queue", g.queue, "partition", g.partition, "items", len(g.entries), "err", err)
+	for i := range g.entries {
+		g.entries[i].status = Failed
+	}
+	g.done()
+}
+
+func (e *Engine) wakeWriters() {
+	select {
+	case e.work <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,413 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/pgtest"
+	"github.com/posthorn/posthorn/broker/internal/queue"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// broker starts an engine on a database.
+func broker(t testing.TB, url string, cfg queue.Config) *queue.Engine {
+	t.Helper()
+	ctx := t.Context()
+	pool, err := pg.Open(ctx, pg.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	cfg.Testing = true
+	e, err := queue.Open(ctx, pool, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Stop)
+	return e
+}
+
+func push(t testing.TB, e *queue.Engine, items ...queue.PushItem) []queue.PushResult {
+	t.Helper()
+	results, err := e.Push(t.Context(), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func item(q, partition, txID string) queue.PushItem {
+	return queue.PushItem{Queue: q, Partition: partition, TransactionID: txID, Payload: []byte(`{"tx":"` + txID + `"}`)}
+}
+
+// statuses are the results' statuses, in order.
+func statuses(results []queue.PushResult) []queue.Status {
+	var s []queue.Status
+	for _, r := range results {
+		s = append(s, r.Status)
+	}
+	return s
+}
+
+func pop(t testing.TB, e *queue.Engine, r queue.PopRequest) queue.PopResult {
+	t.Helper()
+	if r.Batch == 0 {
+		r.Batch = 200
+	}
+	result, err := e.Pop(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// ids are the transaction ids of a pop, in order.
+func ids(r queue.PopResult) []string {
+	var list []string
+	for _, p := range r.Partitions {
+		for _, m := range p.Messages {
+			list = append(list, m.TransactionID)
+		}
+	}
+	return list
+}
+
+func expect[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// ackAll acknowledges everything that was popped with one status.
+func ackAll(t testing.TB, e *queue.Engine, r queue.PopResult, status queue.AckStatus) []queue.AckResult {
+	t.Helper()
+	var items []queue.AckItem
+	for _, p := range r.Partitions {
+		for _, m := range p.Messages {
+			items = append(items, queue.AckItem{TransactionID: m.TransactionID, PartitionID: p.ID, Status: status, LeaseID: r.LeaseID, Error: "told so"})
+		}
+	}
+	return ack(t, e, r.Group, items...)
+}
+
+func ack(t testing.TB, e *queue.Engine, group string, items ...queue.AckItem) []queue.AckResult {
+	t.Helper()
+	results, err := e.Ack(t.Context(), group, items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func advance(t testing.TB, e *queue.Engine, d time.Duration) {
+	t.Helper()
+	if _, err := e.AdvanceClock(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPushPopAck(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	results := push(t, e, item("orders", "a", "1"), item("orders", "a", "2"), item("orders", "a", "1"), item("orders", "b", "1"))
+	expect(t, "statuses", statuses(results), []queue.Status{queue.Queued, queue.Queued, queue.Duplicate, queue.Queued})
+	expect(t, "the duplicate's id", results[2].MessageID, results[0].MessageID)
+
+	first := pop(t, e, queue.PopRequest{Queue: "orders", Partitions: 1})
+	expect(t, "first pop", ids(first), []string{"1", "2"})
+	expect(t, "payload", string(first.Partitions[0].Messages[1].Payload), `{"tx":"2"}`)
+	expect(t, "message id", first.Partitions[0].Messages[0].ID, results[0].MessageID)
+	second := pop(t, e, queue.PopRequest{Queue: "orders", Partitions: 0})
+	expect(t, "second pop", ids(second), []string{"1"})
+	expect(t, "third pop", len(ids(pop(t, e, queue.PopRequest{Queue: "orders"}))), 0)
+
+	for _, r := range ackAll(t, e, first, queue.Completed) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	again := ackAll(t, e, first, queue.Completed)
+	expect(t, "a late ack under the old lease", again[0].Err, queue.ErrLease)
+	expect(t, "after the ack", len(ids(pop(t, e, queue.PopRequest{Queue: "orders"}))), 0)
+}
+
+func TestDuplicatesInsideTheWindowOnly(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	original := push(t, e, item("q", "", "x"))[0]
+	again := push(t, e, item("q", "", "x"))[0]
+	expect(t, "again", again.Status, queue.Duplicate)
+	expect(t, "original", again.MessageID, original.MessageID)
+	expect(t, "elsewhere", push(t, e, item("q", "other", "x"))[0].Status, queue.Queued)
+
+	advance(t, e, time.Hour-time.Minute)
+	expect(t, "just before the window ends", push(t, e, item("q", "", "x"))[0].Status, queue.Duplicate)
+	advance(t, e, 2*time.Minute)
+	expect(t, "after the window", push(t, e, item("q", "", "x"))[0].Status, queue.Queued)
+
+	options := queue.DefaultOptions()
+	options.DedupWindow = 0
+	if _, err := e.Configure(t.Context(), "q", "", "", options); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "window 0", statuses(push(t, e, item("q", "", "x"), item("q", "", "x"))), []queue.Status{queue.Queued, queue.Queued})
+	options.DedupWindow = 10 * time.Hour
+	if _, err := e.Configure(t.Context(), "q", "", "", options); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "a window raised later", push(t, e, item("q", "", "x"))[0].Status, queue.Duplicate)
+}
+
+func TestColdBrokerKnowsTheLog(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	a := broker(t, url, queue.Config{})
+	original := push(t, a, item("q", "p", "x"), item("q", "p", "y"))
+	b := broker(t, url, queue.Config{})
+	results := push(t, b, item("q", "p", "y"), item("q", "p", "z"))
+	expect(t, "statuses at a fresh broker", statuses(results), []queue.Status{queue.Duplicate, queue.Queued})
+	expect(t, "original", results[0].MessageID, original[1].MessageID)
+	results = push(t, a, item("q", "p", "z"), item("q", "p", "w"))
+	expect(t, "statuses at the first broker", statuses(results), []queue.Status{queue.Duplicate, queue.Queued})
+	expect(t, "order", ids(pop(t, b, queue.PopRequest{Queue: "q"})), []string{"x", "y", "z", "w"})
+}
+
+func TestHashCollisionsAreNoDuplicates(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e := broker(t, url, queue.Config{HashBits: 2})
+	for round := range 3 {
+		var items []queue.PushItem
+		for i := range 40 {
+			items = append(items, item("q", "p", fmt.Sprint(i)))
+		}
+		want := queue.Queued
+		if round > 0 {
+			want = queue.Duplicate
+		}
+		for i, r := range push(t, e, items...) {
+			if r.Status != want {
+				t.Fatalf("round %d item %d: %s, want %s", round, i, r.Status, want)
+			}
+		}
+		if round == 1 {
+			e = broker(t, url, queue.Config{HashBits: 2, SegmentCacheBytes: 1})
+		}
+	}
+	r := pop(t, e, queue.PopRequest{Queue: "q"})
+	expect(t, "messages", len(ids(r)), 40)
+	slices.Reverse(r.Partitions[0].Messages)
+	for i, a := range ackAll(t, e, r, queue.Completed) {
+		if a.Err != nil {
+			t.Fatalf("ack %d: %v", i, a.Err)
+		}
+	}
+}
+
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	push(t, e, item("q", "p", "1"), item("q", "p", "2"), item("q", "p", "3"))
+	first := pop(t, e, queue.PopRequest{Queue: "q", Batch: 2})
+	expect(t, "first", ids(first), []string{"1", "2"})
+	expect(t, "under the lease", len(ids(pop(t, e, queue.PopRequest{Queue: "q"}))), 0)
+
+	lease, err := e.ExtendLease(t.Context(), first.LeaseID, 5*time.Minute)
+	if err != nil || lease.Renewed != 1 {
+		t.Fatalf("extend: %+v, %v", lease, err)
+	}
+	advance(t, e, 2*time.Minute)
+	expect(t, "under the extended lease", len(ids(pop(t, e, queue.PopRequest{Queue: "q"}))), 0)
+	advance(t, e, 4*time.Minute)
+	second := pop(t, e, queue.PopRequest{Queue: "q"})
+	expect(t, "after expiry", ids(second), []string{"1", "2", "3"})
+	var attempts []int
+	for _, m := range second.Partitions[0].Messages {
+		attempts = append(attempts, m.DeliveryAttempt)
+	}
+	expect(t, "attempts", attempts, []int{2, 2, 1})
+
+	expect(t, "ack under the expired lease", ackAll(t, e, first, queue.Completed)[0].Err, queue.ErrLease)
+	if lease, err = e.ExtendLease(t.Context(), first.LeaseID, time.Minute); err != nil || lease.Renewed != 0 {
+		t.Fatalf("extend an expired lease: %+v, %v", lease, err)
+	}
+	partial := ack(t, e, "", queue.AckItem{TransactionID: "1", PartitionID: second.Partitions[0].ID, LeaseID: second.LeaseID})
+	expect(t, "partial ack", partial[0], queue.AckResult{})
+	expect(t, "a partial ack keeps the lease", len(ids(pop(t, e, queue.PopRequest{Queue: "q"}))), 0)
+	rest := ack(t, e, "", queue.AckItem{TransactionID: "3", PartitionID: second.Partitions[0].ID, LeaseID: second.LeaseID})
+	expect(t, "full ack", rest[0], queue.AckResult{LeaseReleased: true})
+}
+
+func TestNackBudgetAndDeadLetters(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	push(t, e, item("q", "p", "1"), item("q", "p", "2"))
+	for try := 1; try <= 4; try++ {
+		r := pop(t, e, queue.PopRequest{Queue: "q", Batch: 1})
+		expect(t, "redelivered", ids(r), []string{"1"})
+		expect(t, "attempt", r.Partitions[0].Messages[0].DeliveryAttempt, try)
+		result := ackAll(t, e, r, queue.Nack)[0]
+		expect(t, fmt.Sprint("nack ", try), result, queue.AckResult{LeaseReleased: true, DeadLettered: try == 4})
+	}
+	r := pop(t, e, queue.PopRequest{Queue: "q"})
+	expect(t, "after the dead letter", ids(r), []string{"2"})
+	expect(t, "retry", ackAll(t, e, r, queue.Retry)[0], queue.AckResult{LeaseReleased: true})
+	r = pop(t, e, queue.PopRequest{Queue: "q"})
+	expect(t, "dlq", ackAll(t, e, r, queue.DeadLetter)[0], queue.AckResult{LeaseReleased: true, DeadLettered: true})
+	detail, err := e.Queue(t.Context(), "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "counts", detail.Messages, queue.Counts{Total: 2, Completed: 2, DeadLetter: 2})
+}
+
+func TestOneCallSaysSeveralThings(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	push(t, e, item("q", "p", "1"), item("q", "p", "2"), item("q", "p", "3"), item("q", "p", "4"))
+	r := pop(t, e, queue.PopRequest{Queue: "q"})
+	p := r.Partitions[0].ID
+	say := func(txID string, s queue.AckStatus) queue.AckItem {
+		return queue.AckItem{TransactionID: txID, PartitionID: p, LeaseID: r.LeaseID, Status: s}
+	}
+	results := ack(t, e, "", say("1", queue.Completed), say("4", queue.Completed), say("3", queue.Retry), say("2", queue.Nack),
+		say("nobody", queue.Completed), queue.AckItem{TransactionID: "1", PartitionID: uuid.New()})
+	expect(t, "results", results, []queue.AckResult{
+		{}, {Err: queue.ErrSuperseded}, {}, {LeaseReleased: true}, {Err: queue.ErrUnresolvable}, {Err: queue.ErrNoConsumer},
+	})
+	expect(t, "redelivered", ids(pop(t, e, queue.PopRequest{Queue: "q"})), []string{"2", "3", "4"})
+	results = ack(t, e, "", queue.AckItem{TransactionID: "1", PartitionID: p}, queue.AckItem{TransactionID: "1", PartitionID: p, Status: queue.Nack})
+	expect(t, "below the cursor", results, []queue.AckResult{{Noop: true}, {Err: queue.ErrAlreadyCommitted}})
+	expect(t, "no lease named", ack(t, e, "", queue.AckItem{TransactionID: "4", PartitionID: p})[0], queue.AckResult{LeaseReleased: true})
+}
+
+func TestGroupsAndSubscriptions(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	push(t, e, item("q", "p", "1"))
+	expect(t, "all", ids(pop(t, e, queue.PopRequest{Queue: "q", Group: "all", AutoAck: true})), []string{"1"})
+	expect(t, "new", len(ids(pop(t, e, queue.PopRequest{Queue: "q", Group: "new", FromNew: true, AutoAck: true}))), 0)
+	expect(t, "queue mode skips nothing", ids(pop(t, e, queue.PopRequest{Queue: "q", FromNew: true, AutoAck: true})), []string{"1"})
+	push(t, e, item("q", "p", "2"), item("q", "later", "3"))
+	for _, group := range []string{"all", "new", ""} {
+		got := ids(pop(t, e, queue.PopRequest{Queue: "q", Group: group, Partitions: 0, AutoAck: true}))
+		slices.Sort(got)
+		expect(t, "group "+group, got, []string{"2", "3"})
+	}
+}
+
+func TestLongPollWakesAtOnceAndAcrossBrokers(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	for name, r := range map[string]queue.PopRequest{
+		"queue":     {Queue: "queue.task"},
+		"partition": {Queue: "partition.task", Partition: "p", Group: "g"},
+		"discovery": {Namespace: "discovery", Group: "d"},
+	} {
+		for _, at := range []*queue.Engine{a, b} {
+			r.Batch, r.Wait, r.AutoAck = 10, 20*time.Second, true
+			got := make(chan []string, 1)
+			go func() {
+				result, err := at.Pop(context.WithoutCancel(t.Context()), r)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- ids(result)
+			}()
+			id := uuid.NewString()
+			push(t, a, item(name+".task", "p", id))
+			started := time.Now()
+			expect(t, name, <-got, []string{id})
+			if waited := time.Since(started); waited > 10*time.Second {
+				t.Fatalf("%s: woken after %v", name, waited)
+			}
+		}
+	}
+}
+
+func TestVisibility(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	options := queue.DefaultOptions()
+	options.DelayedProcessing = time.Minute
+	configure := func(name string) {
+		if _, err := e.Configure(t.Context(), name, "", "", options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure("delayed")
+	push(t, e, item("delayed", "p", "1"))
+	expect(t, "too young", len(ids(pop(t, e, queue.PopRequest{Queue: "delayed"}))), 0)
+	advance(t, e, 40*time.Second)
+	push(t, e, item("delayed", "p", "2"))
+	advance(t, e, 30*time.Second)
+	expect(t, "the first is old enough", ids(pop(t, e, queue.PopRequest{Queue: "delayed"})), []string{"1"})
+
+	options = queue.DefaultOptions()
+	options.WindowBuffer = time.Minute
+	configure("buffered")
+	push(t, e, item("buffered", "p", "1"))
+	advance(t, e, 40*time.Second)
+	push(t, e, item("buffered", "p", "2"))
+	advance(t, e, 40*time.Second)
+	expect(t, "not quiet yet", len(ids(pop(t, e, queue.PopRequest{Queue: "buffered"}))), 0)
+	advance(t, e, 30*time.Second)
+	expect(t, "quiet", ids(pop(t, e, queue.PopRequest{Queue: "buffered", AutoAck: true})), []string{"1", "2"})
+	for i := range 100 {
+		push(t, e, item("buffered", "p", fmt.Sprint("many", i)))
+	}
+	expect(t, "a hundred are released early", len(ids(pop(t, e, queue.PopRequest{Queue: "buffered"}))), 100)
+
+	options = queue.DefaultOptions()
+	options.MinPopWait = 60 * time.Second
+	configure("held")
+	push(t, e, item("held", "p", "1"))
+	got := make(chan []string, 1)
+	go func() {
+		r, err := e.Pop(context.WithoutCancel(t.Context()), queue.PopRequest{Queue: "held", Batch: 2, Wait: 30 * time.Second})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- ids(r)
+	}()
+	for e.Parked() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	push(t, e, item("held", "p", "2"))
+	expect(t, "a full batch", <-got, []string{"1", "2"})
+}
+
+func TestDeleteQueue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	push(t, a, item("q", "p", "1"))
+	push(t, b, item("q", "p", "2"))
+	expect(t, "existed", must(a.DeleteQueue(t.Context(), "q")), true)
+	expect(t, "again", must(a.DeleteQueue(t.Context(), "q")), false)
+	// b still has the queue in memory; what it pushes must not vanish with the deleted one.
+	expect(t, "pushed at b", push(t, b, item("q", "p", "1"))[0].Status, queue.Queued)
+	expect(t, "popped at a", ids(pop(t, a, queue.PopRequest{Queue: "q"})), []string{"1"})
+	if _, err := a.Queue(t.Context(), "none"); err == nil {
+		t.Fatal("an unknown queue was found")
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,179 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
+)
+
+// How often the broker repairs and tidies up.
+const (
+	sweepBlocked = 500 * time.Millisecond // look whether leases were given back at other brokers
+	sweepTidy    = 30 * time.Second
+)
+
+// How long what is only needed for a while is kept.
+const (
+	flushKept     = "10 minutes" // a broker that was away for longer reads its partitions anew
+	leaseKept     = "1 hour"     // after a shared lease expired
+	tombstoneKept = "1 hour"     // after a queue was deleted: every broker has heard of it by then
+)
+
+// sweepStep is how many rows one statement of the sweep removes at most.
+const sweepStep = 1000
+
+// sweepPartitions is how many partitions of a deleted queue one step removes.
+const sweepPartitions = "100"
+
+// sweepLoop repairs what hints between brokers missed, and removes rows that nobody needs.
+func (e *Engine) sweepLoop(ctx context.Context) {
+	blocked := time.NewTicker(sweepBlocked)
+	defer blocked.Stop()
+	tidy := time.NewTicker(sweepTidy)
+	defer tidy.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-blocked.C:
+			err = e.sweepBlocked(ctx)
+		case <-tidy.C:
+			err = e.tidy(ctx)
+		case <-e.tidyNow:
+			err = e.tidy(ctx)
+		}
+		if err != nil && ctx.Err() == nil && !pg.Unavailable(err) {
+			e.log.Error("sweep failed", "err", err)
+		}
+	}
+}
+
+// sweepBlocked reads the cursors that pops wait for and that seem to be under a lease.
+func (e *Engine) sweepBlocked(ctx context.Context) error {
+	if found := e.pops.awaited(); len(found) > 0 {
+		_, err := e.readCursors(ctx, found)
+		return err
+	}
+	return nil
+}
+
+// awaited returns blocked cursors of groups that pops wait for.
+func (p *popper) awaited() []*cursor {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == 0 {
+		return nil
+	}
+	p.engine.catalog.mu.RLock()
+	defer p.engine.catalog.mu.RUnlock()
+	var found []*cursor
+	for _, q := range p.engine.catalog.queueID {
+		for _, g := range q.groups {
+			if g.waiters.Len() > 0 || g.singles > 0 {
+				found = g.appendBlocked(found)
+			}
+		}
+	}
+	return found
+}
+
+const sqlTrimFlushes = `
+delete from flush f using (
+    select shard, seq from flush where created_at < clock_timestamp() + $1::interval - interval '` + flushKept + `' limit $2
+) old where f.shard = old.shard and f.seq = old.seq`
+
+const sqlTrimLeases = `
+delete from lease where id in (
+    select id from lease where expires_at < clock_timestamp() + $1::interval - interval '` + leaseKept + `' limit $2
+)`
+
+const sqlSweepSegments = `
+delete from segment s using (
+    select partition_id, base from segment
+    where partition_id in (select id from partition where queue_id = $1 order by id limit ` + sweepPartitions + `)
+    limit $2
+) old where s.partition_id = old.partition_id and s.base = old.base`
+
+// The rows of a deleted queue go in steps, children first. The tombstone goes last, and only when
+// it is old: until then a broker that had not heard of the deletion may still have left something.
+const sqlSweepQueue = `
+with doomed as (
+    select id from partition where queue_id = $1 order by id limit ` + sweepPartitions + ` for update skip locked
+), cursors as (
+    delete from cursor where partition_id in (select id from doomed)
+), letters as (
+    delete from dead_letter where partition_id in (select id from doomed)
+), gone as (
+    delete from partition where id in (select id from doomed) returning id
+)
+select exists (select from gone)`
+
+const sqlSweepGroups = `delete from consumer_group where queue_id = $1`
+
+const sqlTombstones = `
+select queue_id from queue_tombstone order by deleted_at limit 100`
+
+const sqlDropTombstone = `
+delete from queue_tombstone
+where queue_id = $1 and deleted_at < clock_timestamp() + $2::interval - interval '` + tombstoneKept + `'`
+
+// tidy removes what nobody needs any more, in small steps.
+func (e *Engine) tidy(ctx context.Context) error {
+	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases} {
+		if err := e.inSteps(ctx, sql, e.clockOffset()); err != nil {
+			return err
+		}
+	}
+	return e.sweepDeleted(ctx)
+}
+
+// inSteps repeats a statement that removes at most sweepStep rows until it finds fewer.
+func (e *Engine) inSteps(ctx context.Context, sql string, arg any) error {
+	for {
+		bounded, cancel := e.deadline(ctx)
+		tag, err := e.pool.Exec(bounded, sql, arg, sweepStep)
+		cancel()
+		if err != nil || tag.RowsAffected() < sweepStep {
+			return err
+		}
+	}
+}
+
+// sweepDeleted removes the rows of deleted queues.
+func (e *Engine) sweepDeleted(ctx context.Context) error {
+	rows, err := e.pool.Query(ctx, sqlTombstones)
+	if err != nil {
+		return err
+	}
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			rows.Close()
+			return err
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		for left := true; left; {
+			if err := e.inSteps(ctx, sqlSweepSegments, id); err != nil {
+				return err
+			}
+			if err := e.pool.QueryRow(ctx, sqlSweepQueue, id).Scan(&left); err != nil {
+				return err
+			}
+		}
+		if _, err := e.pool.Exec(ctx, sqlSweepGroups, id); err != nil {
+			return err
+		}
+		if _, err := e.pool.Exec(ctx, sqlDropTombstone, id, e.clockOffset()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
