@@ -1,7 +1,6 @@
 package endtoend
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -178,6 +177,27 @@ func TestGoGuide(t *testing.T) {
 	}
 }
 
+// TestDocumentedMetricsExist compares the metrics named in the operations documentation with those that are served.
+func TestDocumentedMetricsExist(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a broker")
+	}
+	text, err := os.ReadFile("../../docs/operations/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(posthorn_[a-z_]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(names) < 5 {
+		t.Fatalf("only %d metrics are documented", len(names))
+	}
+	served := request(t, http.MethodGet, shared.url+"/metrics/prometheus", "", http.StatusOK)
+	for _, name := range names {
+		if !strings.Contains(served, "# HELP "+name[1]+" ") {
+			t.Errorf("%s is not served", name[1])
+		}
+	}
+}
+
 var (
 	// curlStep is a shell block with one command, followed by a block with its answer.
 	curlStep     = regexp.MustCompile("(?s)```bash\n(curl [^`]*?)\n```\n[^`]*?```json\n(.*?)\n```")
@@ -186,13 +206,18 @@ var (
 	changing = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 )
 
+// pretty renders JSON with sorted keys.
 func pretty(t *testing.T, text string) string {
 	t.Helper()
-	var b bytes.Buffer
-	if err := json.Indent(&b, []byte(text), "", "  "); err != nil {
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		t.Fatalf("%v in %q", err, text)
 	}
-	return b.String()
+	b, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // waitFor polls until what has happened, for at most 10 seconds.
