@@ -16,22 +16,20 @@ import (
 
 // TestConformance runs the suite as an implementer would, over plain HTTP and through the Go client.
 func TestConformance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a broker")
-	}
+	needBroker(t)
+	suite := build(t, "conformance/cmd/posthorn-conformance")
 	for name, through := range map[string][]string{"wire": nil, "sdk-go": {"--through", "sdk-go"}} {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"run", "--target", shared.url, "--capability", "clock", "--out", t.TempDir()}, through...)
-			t.Log(run(t, built.conformance, args...))
+			t.Log(run(t, suite, args...))
 		})
 	}
 }
 
 // TestBench runs each mode of the benchmark for a moment, and the comparison with PostgreSQL.
 func TestBench(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a broker")
-	}
+	needBroker(t)
+	program := build(t, "tools/cmd/bench")
 	for name, args := range map[string][]string{
 		"push":     {"push", "-duration", "1s", "-warmup", "0", "-partitions", "10"},
 		"pop":      {"pop", "-duration", "5s", "-max-messages", "5000", "-batch", "50", "-partitions", "20"},
@@ -40,7 +38,7 @@ func TestBench(t *testing.T) {
 		"baseline": {"push", "-duration", "500ms", "-warmup", "0", "-rounds", "3", "-baseline", shared.databaseURL(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := run(t, built.bench, append(args, "-url", shared.url, "-conns", "10", "-json")...)
+			out := run(t, program, append(args, "-url", shared.url, "-conns", "10", "-json")...)
 			var r bench.Report
 			if err := json.Unmarshal([]byte(out), &r); err != nil {
 				t.Fatalf("%v in %s", err, out)
@@ -68,9 +66,7 @@ func TestBench(t *testing.T) {
 
 // TestTwoBrokers pushes to one broker what a consumer waits for at another.
 func TestTwoBrokers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a broker")
-	}
+	needBroker(t)
 	second := start(t)
 	type popped struct {
 		answer string
@@ -104,9 +100,7 @@ func TestTwoBrokers(t *testing.T) {
 // TestReadme runs the commands of the README that talk to the broker, in order, and compares what they answer with what
 // it says.
 func TestReadme(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a broker")
-	}
+	needBroker(t)
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -155,9 +149,7 @@ func TestReadme(t *testing.T) {
 
 // TestGoGuide runs the program of the Go guide as it stands there.
 func TestGoGuide(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a broker")
-	}
+	needBroker(t)
 	text, err := os.ReadFile("../../docs/guide/go.md")
 	if err != nil {
 		t.Fatal(err)
@@ -179,9 +171,7 @@ func TestGoGuide(t *testing.T) {
 
 // TestDocumentedMetricsExist compares the metrics named in the operations documentation with those that are served.
 func TestDocumentedMetricsExist(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a broker")
-	}
+	needBroker(t)
 	text, err := os.ReadFile("../../docs/operations/README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -24,12 +24,11 @@ const (
 	stopLimit = time.Minute
 )
 
-// programs are the built binaries.
-type programs struct {
-	broker, conformance, bench string
-}
+// module is the prefix of our packages.
+const module = "github.com/posthorn/posthorn/"
 
-var built programs
+// brokerProgram is the built broker.
+var brokerProgram string
 
 // shared is the broker that all tests use.
 var shared *broker
@@ -59,15 +58,9 @@ func around(m *testing.M) (code int, err error) {
 		return 1, fmt.Errorf("open the directory: %w", err)
 	}
 	ctx := context.Background()
-	built = programs{
-		broker: filepath.Join(dir, "posthorn"), conformance: filepath.Join(dir, "posthorn-conformance"), bench: filepath.Join(dir, "posthorn-bench"),
-	}
-	for _, p := range [][2]string{
-		{built.broker, "broker/cmd/posthorn"}, {built.conformance, "conformance/cmd/posthorn-conformance"}, {built.bench, "tools/cmd/bench"},
-	} {
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", p[0], "github.com/posthorn/posthorn/"+p[1]).CombinedOutput(); err != nil {
-			return 1, fmt.Errorf("build %s: %w\n%s", p[1], err, out)
-		}
+	brokerProgram = filepath.Join(dir, "posthorn")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", brokerProgram, module+"broker/cmd/posthorn").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build the broker: %w\n%s", err, out)
 	}
 	shared, err = startBroker(ctx, dir, "dev", "--testing", "--data", filepath.Join(dir, "data"))
 	if err != nil {
@@ -94,7 +87,7 @@ func startBroker(ctx context.Context, dir, mode string, args ...string) (*broker
 	}
 	defer func() { _ = logFile.Close() }() // the broker has its own descriptor
 	b := &broker{logFile: logFile.Name(), dataDir: filepath.Join(dir, "data"), exited: make(chan error, 1)}
-	b.cmd = exec.CommandContext(ctx, built.broker, append([]string{mode, "--listen", "127.0.0.1:0"}, args...)...)
+	b.cmd = exec.CommandContext(ctx, brokerProgram, append([]string{mode, "--listen", "127.0.0.1:0"}, args...)...)
 	b.cmd.Stderr = logFile
 	b.cmd.Env = append(os.Environ(), "LOG_LEVEL=info")
 	stdout, err := b.cmd.StdoutPipe()
@@ -187,12 +180,27 @@ func start(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// run runs a program and returns its standard output; its log is shown with the broker's when it fails.
-func run(t *testing.T, program string, args ...string) string {
+// build builds another program of ours.
+func build(t *testing.T, path string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), filepath.Base(path))
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, module+path).CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", path, err, out)
+	}
+	return program
+}
+
+// needBroker skips a test that has no broker to talk to.
+func needBroker(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a broker")
 	}
+}
+
+// run runs a program and returns its standard output; its log is shown with the broker's when it fails.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
