@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -69,7 +70,7 @@ func (e *edge) acknowledge(c *call, group string, acks []ackRequest) (answer, er
 			PartitionID:   id,
 			Status:        ackStatus(a.Status),
 			LeaseID:       a.LeaseID,
-			Error:         a.Error,
+			Error:         storable(a.Error),
 		})
 		at = append(at, i)
 	}
@@ -84,6 +85,10 @@ func (e *edge) acknowledge(c *call, group string, acks []ackRequest) (answer, er
 	}
 	return jsonAnswer(http.StatusOK, e.appendAckResults(acks, results)), nil
 }
+
+// storable makes an error text one that PostgreSQL can store: it has no NUL. The text is for people to
+// read, so one character may stand for another.
+func storable(text string) string { return strings.ReplaceAll(text, "\x00", "\uFFFD") }
 
 // ackStatus reads a status, case-sensitively (queue contract, section 3). Whatever it does not know,
 // the empty string included, is a failure: a consumer that misspells must not lose a message.

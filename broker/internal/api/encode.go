@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/hex"
 	"errors"
 	"strconv"
 	"strings"
@@ -34,7 +35,11 @@ func appendString(b []byte, s string) []byte {
 
 func appendUUID(b []byte, id uuid.UUID) []byte {
 	b = append(b, '"')
-	b = append(b, id.String()...)
+	b = hex.AppendEncode(b, id[:4])
+	for _, part := range [][]byte{id[4:6], id[6:8], id[8:10], id[10:]} {
+		b = append(b, '-')
+		b = hex.AppendEncode(b, part)
+	}
 	return append(b, '"')
 }
 

@@ -165,6 +165,16 @@ func FuzzExtension(f *testing.F) {
 	})
 }
 
+func TestAppendUUID(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		id := uuid.New()
+		if got := string(appendUUID(nil, id)); got != `"`+id.String()+`"` {
+			t.Errorf("%s: %s", id, got)
+		}
+	}
+}
+
 // FuzzErrorAnswer quotes anything in an error, which has to stay valid JSON.
 func FuzzErrorAnswer(f *testing.F) {
 	f.Add("plain")

@@ -199,6 +199,34 @@ func TestNegativeAck(t *testing.T) {
 	}
 }
 
+// TestStrangeAcks are item errors, whatever they hold.
+func TestStrangeAcks(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.push("q", "p", "t", "1")
+	var got popped
+	b.ask(200, "GET", "/api/v1/pop/queue/q", "", &got)
+	for _, ack := range []string{
+		`{"transactionId":"a\u0000b","partitionId":%q}`,
+		`{"transactionId":"","partitionId":%q}`,
+		`{"transactionId":"` + strings.Repeat("x", 5000) + `","partitionId":%q}`,
+		`{"transactionId":"t","partitionId":%q,"leaseId":"a\u0000b"}`,
+		`{"transactionId":"t","partitionId":%q,"leaseId":"not the lease"}`,
+		`{"transactionId":"t","partitionId":"%.35s"}`,
+		`{"transactionId":"t","partitionId":"{%s}"}`,
+		`{"transactionId":"t","partitionId":"urn:uuid:%s"}`,
+	} {
+		r := b.ask(200, "POST", "/api/v1/ack", fmt.Sprintf(ack, got.PartitionID), nil)
+		if !strings.Contains(string(r.body), `"success":false,"error":"`) {
+			t.Errorf("%.80s: %s", ack, r.body)
+		}
+	}
+	r := b.ask(200, "POST", "/api/v1/ack", fmt.Sprintf(`{"transactionId":"t","partitionId":%q,"leaseId":%q}`, got.PartitionID, got.LeaseID), nil)
+	if !strings.Contains(string(r.body), `"success":true`) {
+		t.Errorf("the lease is gone: %s", r.body)
+	}
+}
+
 // TestConfigure is a full replace, with options inside or beside.
 func TestConfigure(t *testing.T) {
 	t.Parallel()
