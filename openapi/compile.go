@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
@@ -265,9 +267,10 @@ type pattern struct {
 
 // class is one character class with how often it stands: exactly count times, or any number of times (count -1).
 type class struct {
-	ascii  [128]bool
-	ranges []rune // lo, hi pairs
-	count  int
+	ascii     [utf8.RuneSelf]bool
+	printable bool   // every character from space to tilde is in it
+	ranges    []rune // lo, hi pairs
+	count     int
 }
 
 // compilePattern understands ^…$ around classes and literals, each fixed in number; or one class repeated any number of times.
@@ -311,8 +314,10 @@ func compilePattern(expression, rule string) (*pattern, error) {
 
 func newClass(ranges []rune, count int) class {
 	c := class{ranges: ranges, count: count}
+	c.printable = true
 	for r := range rune(len(c.ascii)) {
 		c.ascii[r] = c.inRanges(r)
+		c.printable = c.printable && (c.ascii[r] || r < ' ' || r > '~')
 	}
 	return c
 }
@@ -326,32 +331,60 @@ func (c *class) inRanges(r rune) bool {
 	return false
 }
 
-func (c *class) has(r rune) bool {
-	if r < rune(len(c.ascii)) {
-		return c.ascii[r]
-	}
-	return c.inRanges(r)
-}
-
 // match consumes text, valid UTF-8, by the classes.
 func (p *pattern) match(text []byte) bool {
-	for i := range p.classes {
-		c := &p.classes[i]
-		for n := c.count; n != 0; n-- {
-			if len(text) == 0 {
-				if n < 0 {
-					break
+	i := 0
+	for k := range p.classes {
+		c := &p.classes[k]
+		if c.count < 0 {
+			return c.all(text) // it stands alone
+		}
+		for range c.count {
+			if i >= len(text) {
+				return false
+			}
+			if b := text[i]; b < utf8.RuneSelf {
+				if !c.ascii[b] {
+					return false
 				}
+				i++
+				continue
+			}
+			r, size := utf8.DecodeRune(text[i:])
+			if !c.inRanges(r) {
 				return false
 			}
-			r, size := decodeRune(text)
-			if !c.has(r) {
-				return false
-			}
-			text = text[size:]
+			i += size
 		}
 	}
-	return len(text) == 0
+	return i == len(text)
+}
+
+// all says whether every character of text is in the class.
+func (c *class) all(text []byte) bool {
+	for i := 0; i < len(text); {
+		if c.printable && i+8 <= len(text) {
+			// Eight bytes from space to tilde: no high bit as they are, none once 0x20 is taken off, none once 1 is added.
+			w := binary.LittleEndian.Uint64(text[i:])
+			if (w|(w-' '*ones)|(w+ones))&highs == 0 {
+				i += 8
+				continue
+			}
+		}
+		if b := text[i]; b < utf8.RuneSelf {
+			if !c.ascii[b] {
+				return false
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(text[i:])
+		if !c.inRanges(r) {
+			return false
+		}
+		i += size
+	}
+	return true
 }
 
 // isUUID follows RFC 9562 as kin spells it: versions 1 to 8, the all-zeros id and the all-ones id.
@@ -359,35 +392,30 @@ func isUUID(text []byte) bool {
 	if len(text) != 36 {
 		return false
 	}
-	zeros, effs := true, true
-	for i, c := range text {
-		switch i {
-		case 8, 13, 18, 23:
-			if c != '-' {
+	for _, span := range [...][2]int{{0, 8}, {9, 13}, {14, 18}, {19, 23}, {24, 36}} {
+		for _, c := range text[span[0]:span[1]] {
+			if !hexDigit[c] {
 				return false
 			}
-			continue
 		}
-		switch {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
-		default:
-			return false
-		}
-		zeros = zeros && c == '0'
-		effs = effs && c|0x20 == 'f'
 	}
-	if zeros || effs {
-		return true
-	}
-	if text[14] < '1' || text[14] > '8' {
+	if text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return false
 	}
-	switch text[19] {
-	case '8', '9', 'a', 'b', 'A', 'B':
+	version, variant := text[14], text[19]
+	if '1' <= version && version <= '8' && (variant == '8' || variant == '9' || variant|0x20 == 'a' || variant|0x20 == 'b') {
 		return true
 	}
-	return false
+	return string(text) == "00000000-0000-0000-0000-000000000000" ||
+		strings.EqualFold(string(text), "ffffffff-ffff-ffff-ffff-ffffffffffff")
 }
+
+var hexDigit = func() (table [256]bool) {
+	for _, c := range []byte("0123456789abcdefABCDEF") {
+		table[c] = true
+	}
+	return table
+}()
 
 // checkText judges the decoded text of a string and returns the rule that it breaks, "" for none.
 func (n *node) checkText(text []byte) string {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
-	"unicode/utf8"
 )
 
 // check consumes one value and judges it by the node. Unless the scanner breaks, the whole value is consumed also when
@@ -203,11 +202,4 @@ func (s *scanner) find(n *node, name []byte, escaped bool) int {
 		}
 	}
 	return -1
-}
-
-func decodeRune(text []byte) (rune, int) {
-	if text[0] < utf8.RuneSelf {
-		return rune(text[0]), 1
-	}
-	return utf8.DecodeRune(text)
 }
