@@ -1,7 +1,6 @@
 package posthorn
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -139,8 +138,8 @@ func (c *Client) ack(ctx context.Context, op, path, group string, items []AckIte
 		problems = append(problems, checkUTF8("transaction id", item.TransactionID))
 		repeatable = repeatable && item.repeatable()
 	}
-	var body bytes.Buffer
-	problems = append(problems, appendJSON(&body, request))
+	body := newJSONWriter()
+	problems = append(problems, body.value(request))
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("posthorn: %s: %w", op, err)
 	}

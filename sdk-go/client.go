@@ -147,6 +147,7 @@ func newHTTPClient() *http.Client {
 	// Each lane of a consumer holds one connection; the standard two idle ones per host would make
 	// the others reconnect on every call.
 	transport.MaxIdleConnsPerHost = 64
+	transport.MaxResponseHeaderBytes = 256 << 10 // the standard 10 MiB would dodge MaxResponseBytes
 	return &http.Client{
 		Transport: transport,
 		// A redirect would repeat a request elsewhere, which is not the client's decision to make.

@@ -532,7 +532,10 @@ func TestConsumeDoesNotSpinOnEmptyAnswers(t *testing.T) {
 func TestConsumeGivesUpOnRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := &laneServer{t: t, pops: []http.HandlerFunc{batch("a/1"), answer(401, `{"error":"token expired"}`)}}
+		server := &laneServer{t: t, pops: []http.HandlerFunc{batch("a/1"), func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Millisecond) // the other lane is at work by now
+			answer(401, `{"error":"token expired"}`)(w, r)
+		}}}
 		c := server.consume(posthorn.ConsumeOptions{Concurrency: 2}, func(ctx context.Context, _ posthorn.Message) error {
 			time.Sleep(time.Second)
 			return ctx.Err()

@@ -1,7 +1,6 @@
 package posthorn
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,20 +113,20 @@ func newPush(items []Item) (*push, error) {
 		pending: make([]int, len(items)),
 	}
 	// All items are encoded into one buffer, which may move while it grows: keep offsets until the end.
-	var buf bytes.Buffer
+	w := newJSONWriter()
 	ends := make([]int, len(items))
 	for i, item := range items {
 		if item.TransactionID == "" {
 			item.TransactionID = NewTransactionID()
 		}
-		if err := appendItem(&buf, item); err != nil {
+		if err := appendItem(w, item); err != nil {
 			return nil, fmt.Errorf("items[%d].%w", i, err)
 		}
-		p.items[i], p.pending[i], ends[i] = item, i, buf.Len()
+		p.items[i], p.pending[i], ends[i] = item, i, w.Len()
 	}
 	start := 0
 	for i, end := range ends {
-		p.encoded[i] = buf.Bytes()[start:end:end]
+		p.encoded[i] = w.Bytes()[start:end:end]
 		start = end
 	}
 	return p, nil
@@ -135,36 +134,33 @@ func newPush(items []Item) (*push, error) {
 
 // appendItem writes the object by hand: json.Marshal would compact and re-escape a raw payload.
 // An error starts with the name of the field.
-func appendItem(buf *bytes.Buffer, item Item) error {
-	fields := []struct{ name, value string }{
-		{"queue", item.Queue}, {"partition", item.Partition}, {"transactionId", item.TransactionID},
+func appendItem(w *jsonWriter, item Item) error {
+	w.WriteString(`{"queue":`)
+	if err := w.name("queue", item.Queue); err != nil {
+		return err
 	}
-	buf.WriteByte('{')
-	for _, field := range fields {
-		if field.name == "partition" && field.value == "" {
-			continue
-		}
-		if err := checkUTF8(field.name, field.value); err != nil {
+	if item.Partition != "" {
+		w.WriteString(`,"partition":`)
+		if err := w.name("partition", item.Partition); err != nil {
 			return err
 		}
-		fmt.Fprintf(buf, "%q:", field.name)
-		if err := appendJSON(buf, field.value); err != nil {
-			return fmt.Errorf("%s: %w", field.name, err)
-		}
-		buf.WriteByte(',')
 	}
-	buf.WriteString(`"payload":`)
-	if err := appendPayload(buf, item.Payload); err != nil {
+	w.WriteString(`,"transactionId":`)
+	if err := w.name("transactionId", item.TransactionID); err != nil {
+		return err
+	}
+	w.WriteString(`,"payload":`)
+	if err := appendPayload(w, item.Payload); err != nil {
 		return fmt.Errorf("payload: %w", err)
 	}
-	buf.WriteByte('}')
+	w.WriteByte('}')
 	return nil
 }
 
-func appendPayload(buf *bytes.Buffer, payload any) error {
+func appendPayload(w *jsonWriter, payload any) error {
 	raw, ok := payload.(json.RawMessage)
 	if !ok || raw == nil {
-		return appendJSON(buf, payload)
+		return w.value(payload)
 	}
 	// Anything else spliced in could rewrite the request around it.
 	if !json.Valid(raw) {
@@ -173,7 +169,7 @@ func appendPayload(buf *bytes.Buffer, payload any) error {
 	if !utf8.Valid(raw) {
 		return errors.New("raw message is not valid UTF-8")
 	}
-	buf.Write(raw)
+	w.Write(raw)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package posthorn
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -156,8 +155,8 @@ func (c *Client) Configure(ctx context.Context, queue string, opts QueueOptions)
 		Queue   string      `json:"queue"`
 		Options wireOptions `json:"options"`
 	}{queue, options}
-	var body bytes.Buffer
-	if err := errors.Join(checkUTF8("queue", queue), err, appendJSON(&body, request)); err != nil {
+	body := newJSONWriter()
+	if err := errors.Join(checkUTF8("queue", queue), err, body.value(request)); err != nil {
 		return QueueConfig{}, fmt.Errorf("posthorn: configure: %w", err)
 	}
 	var wire struct {

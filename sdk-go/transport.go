@@ -242,15 +242,32 @@ func segment(name string) string {
 	return url.PathEscape(name)
 }
 
-// appendJSON appends v without escaping <, > and &.
-func appendJSON(buf *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+// jsonWriter collects a body of JSON values, in which <, > and & are not escaped.
+type jsonWriter struct {
+	bytes.Buffer
+	enc *json.Encoder
+}
+
+func newJSONWriter() *jsonWriter {
+	w := &jsonWriter{}
+	w.enc = json.NewEncoder(&w.Buffer)
+	w.enc.SetEscapeHTML(false)
+	return w
+}
+
+func (w *jsonWriter) value(v any) error {
+	if err := w.enc.Encode(v); err != nil {
 		return err
 	}
-	buf.Truncate(buf.Len() - 1) // the encoder's newline
+	w.Truncate(w.Len() - 1) // the encoder's newline
 	return nil
+}
+
+func (w *jsonWriter) name(field, value string) error {
+	if err := checkUTF8(field, value); err != nil {
+		return err
+	}
+	return w.value(value)
 }
 
 // checkUTF8 refuses what encoding/json would replace with U+FFFD, which would merge distinct names.
