@@ -16,7 +16,7 @@ type AckStatus string
 const (
 	// AckCompleted says that the message, and every earlier one of its partition, is done for the group.
 	AckCompleted AckStatus = "completed"
-	// AckFailed asks to deliver it again, and charge the partition's retry budget. When the budget is used up
+	// AckFailed asks to deliver it again and to charge the retry budget. When that is used up
 	// the message is dead-lettered (or dropped, if the queue keeps no dead letters).
 	AckFailed AckStatus = "failed"
 	// AckRetry asks to deliver it again without charging the budget.

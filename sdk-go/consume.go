@@ -106,7 +106,8 @@ func (v *verdict) Unwrap() error { return v.err }
 // what was completed. When a handler fails, the messages before it are acknowledged, the failure is
 // reported with the error's text, the rest of that partition's batch is left to be delivered again,
 // and the lane pauses, longer with each failure in a row. When the lease is lost the handler's
-// context ends and the rest of the batch is dropped without a word: it belongs to somebody else.
+// context ends and the rest of the batch is dropped without an acknowledgment: it belongs to somebody
+// else.
 //
 // While the broker is unavailable, Consume goes on trying with backoff, as long as it takes. An answer
 // that will not change (400, 401, 403, 404 and the like) ends it with that error.
