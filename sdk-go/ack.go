@@ -153,7 +153,7 @@ func (c *Client) ack(ctx context.Context, op, path, group string, items []AckIte
 		DLQ           bool   `json:"dlq"`
 		Noop          bool   `json:"noop"`
 	}
-	err := c.do(ctx, call{op: op, method: http.MethodPost, path: path, body: body.Bytes(), repeatable: repeatable}, &answers)
+	err := c.do(ctx, call{op: op, method: http.MethodPost, path: path, body: body.buf.Bytes(), repeatable: repeatable}, &answers)
 	if err != nil {
 		return nil, err
 	}

@@ -122,11 +122,11 @@ func newPush(items []Item) (*push, error) {
 		if err := appendItem(w, item); err != nil {
 			return nil, fmt.Errorf("items[%d].%w", i, err)
 		}
-		p.items[i], p.pending[i], ends[i] = item, i, w.Len()
+		p.items[i], p.pending[i], ends[i] = item, i, w.buf.Len()
 	}
 	start := 0
 	for i, end := range ends {
-		p.encoded[i] = w.Bytes()[start:end:end]
+		p.encoded[i] = w.buf.Bytes()[start:end:end]
 		start = end
 	}
 	return p, nil
@@ -135,25 +135,25 @@ func newPush(items []Item) (*push, error) {
 // appendItem writes the object by hand: json.Marshal would compact and re-escape a raw payload.
 // An error starts with the name of the field.
 func appendItem(w *jsonWriter, item Item) error {
-	w.WriteString(`{"queue":`)
+	w.buf.WriteString(`{"queue":`)
 	if err := w.name("queue", item.Queue); err != nil {
 		return err
 	}
 	if item.Partition != "" {
-		w.WriteString(`,"partition":`)
+		w.buf.WriteString(`,"partition":`)
 		if err := w.name("partition", item.Partition); err != nil {
 			return err
 		}
 	}
-	w.WriteString(`,"transactionId":`)
+	w.buf.WriteString(`,"transactionId":`)
 	if err := w.name("transactionId", item.TransactionID); err != nil {
 		return err
 	}
-	w.WriteString(`,"payload":`)
+	w.buf.WriteString(`,"payload":`)
 	if err := appendPayload(w, item.Payload); err != nil {
 		return fmt.Errorf("payload: %w", err)
 	}
-	w.WriteByte('}')
+	w.buf.WriteByte('}')
 	return nil
 }
 
@@ -169,7 +169,7 @@ func appendPayload(w *jsonWriter, payload any) error {
 	if !utf8.Valid(raw) {
 		return errors.New("raw message is not valid UTF-8")
 	}
-	w.Write(raw)
+	w.buf.Write(raw)
 	return nil
 }
 

@@ -167,7 +167,7 @@ func (c *Client) Configure(ctx context.Context, queue string, opts QueueOptions)
 		Options   wireOptions `json:"options"`
 	}
 	err = c.do(ctx, call{
-		op: "configure", method: http.MethodPost, path: "/api/v1/configure", body: body.Bytes(), repeatable: true,
+		op: "configure", method: http.MethodPost, path: "/api/v1/configure", body: body.buf.Bytes(), repeatable: true,
 	}, &wire)
 	if err != nil {
 		return QueueConfig{}, err

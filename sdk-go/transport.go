@@ -244,13 +244,13 @@ func segment(name string) string {
 
 // jsonWriter collects a body of JSON values, in which <, > and & are not escaped.
 type jsonWriter struct {
-	bytes.Buffer
+	buf bytes.Buffer
 	enc *json.Encoder
 }
 
 func newJSONWriter() *jsonWriter {
 	w := &jsonWriter{}
-	w.enc = json.NewEncoder(&w.Buffer)
+	w.enc = json.NewEncoder(&w.buf)
 	w.enc.SetEscapeHTML(false)
 	return w
 }
@@ -259,7 +259,7 @@ func (w *jsonWriter) value(v any) error {
 	if err := w.enc.Encode(v); err != nil {
 		return err
 	}
-	w.Truncate(w.Len() - 1) // the encoder's newline
+	w.buf.Truncate(w.buf.Len() - 1) // the encoder's newline
 	return nil
 }
 
