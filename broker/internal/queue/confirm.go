@@ -56,7 +56,9 @@ func (e *Engine) askOf(groups []*pushGroup) []*ask {
 		if p.dedup != nil {
 			for i := range g.entries {
 				for _, h := range p.dedup.lookup(g.entries[i].hash, a.after) {
-					a.want(h, g.entries[i].hash)
+					if h.chunk != nil || h.offset < p.next { // what is in the air, the log cannot answer yet
+						a.want(h, g.entries[i].hash)
+					}
 				}
 			}
 		}
@@ -67,11 +69,11 @@ func (e *Engine) askOf(groups []*pushGroup) []*ask {
 
 func (a *ask) want(h hit, hash uint64) {
 	switch {
-	case h.offset >= 0:
+	case h.chunk == nil:
 		if _, known := a.group.facts.origins[h.offset]; !known {
 			a.offsets[h.offset] = struct{}{}
 		}
-	case h.chunk != nil:
+	default:
 		if _, known := a.group.facts.offsets[h.chunk.key(hash)]; known {
 			return
 		}

@@ -266,10 +266,10 @@ func (e *Engine) decideGroup(p *partition, g *pushGroup, now time.Time) (fresh i
 // settleHit decides whether an entry duplicates what a lookup hit, if that is known.
 func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit) (duplicate, known bool) {
 	switch {
-	case h.offset >= 0:
+	case h.chunk == nil && h.offset < p.next:
 		return e.settleOrigin(p, g, en, h.offset)
-	case h.chunk == nil:
-		winner := p.flight.accepted[h.inAir].entry
+	case h.chunk == nil: // in this very flush
+		winner := p.flight.accepted[h.offset-p.next].entry
 		if winner.transactionID() != en.transactionID() {
 			return false, true
 		}

@@ -143,6 +143,7 @@ func (p *popper) place(c *cursor, now time.Time) {
 	}
 	state, at := c.next(now)
 	if state == cursorReady && c.state == cursorReady {
+		p.offer(c) // there may be more of it: a pop may be held for that
 		return
 	}
 	p.leave(c)
@@ -150,18 +151,23 @@ func (p *popper) place(c *cursor, now time.Time) {
 	switch state {
 	case cursorReady:
 		c.element = c.group.ready.PushBack(c)
-		if c.waiters.Len() > 0 {
-			p.singles[c] = struct{}{}
-		}
-		if c.group.waiters.Len() > 0 {
-			p.activate(c.group)
-		}
+		p.offer(c)
 	case cursorBlocked:
 		c.group.blocked++
 		p.setTimer(c, at)
 	case cursorDelayed:
 		p.setTimer(c, at)
 	case cursorIdle, cursorBusy:
+	}
+}
+
+// offer has the pops that a ready cursor may serve looked at. The caller holds popper.mu.
+func (p *popper) offer(c *cursor) {
+	if c.waiters.Len() > 0 {
+		p.singles[c] = struct{}{}
+	}
+	if c.group.waiters.Len() > 0 {
+		p.activate(c.group)
 	}
 }
 

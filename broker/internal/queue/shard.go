@@ -131,7 +131,7 @@ func (s *shard) thin(p *partition, from chunkState, target int64) {
 			continue
 		}
 		before := c.size()
-		if c.thin() {
+		if d.thin(c) {
 			freed := before - c.size()
 			d.bytes -= freed
 			s.bytes -= freed
