@@ -1,0 +1,156 @@
+package reference
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	modeGroup        = "__QUEUE_MODE__"
+	defaultPartition = "Default"
+	implicitLease    = 60 // s, of a queue created by a push or a pop
+	resolveFloor     = 900 * time.Second
+)
+
+// Broker is the in-memory broker. It is an [http.Handler]; the zero value is not usable, see [New].
+type Broker struct {
+	mutations map[Mutation]bool
+	routes    []route
+
+	mu         sync.Mutex // guards everything below, and all that hangs from it
+	offset     time.Duration
+	queues     map[string]*queue
+	order      []*queue // in order of creation
+	partitions map[uuid.UUID]*partition
+	changed    chan struct{} // closed and replaced whenever a parked pop may find something
+	seq        int64         // of the last stored message
+	call       int64         // of the push that is being stored
+	spoiled    bool          // the push that is being stored has met a duplicate; for a defect only
+}
+
+type queue struct {
+	id         uuid.UUID
+	name       string
+	namespace  string
+	task       string
+	created    time.Time
+	options    options
+	partitions []*partition
+	groups     map[string]registration
+	configured bool // by configure, not only created by a push or a pop
+}
+
+// registration is a consumer group's first pop on a queue.
+type registration struct {
+	after int64     // messages up to this seq are not for the group
+	from  time.Time // messages created before it are not for the group; zero means all are
+}
+
+type partition struct {
+	queue    *queue
+	id       uuid.UUID
+	name     string
+	created  time.Time
+	messages []*message     // the index is the offset
+	latest   map[string]int // offset of the last message with a transaction id
+	cursors  map[string]*cursor
+}
+
+type message struct {
+	id            uuid.UUID
+	transactionID string
+	created       time.Time
+	payload       []byte
+	hidden        time.Time // it is not delivered before; for a defect only
+	trace         string    // for a defect only
+	producer      string    // for a defect only
+	seq           int64     // global, in order of storing
+	call          int64     // the push that stored it
+	repeated      time.Time // of its last duplicate; for a defect only
+	followed      int64     // the last push with a duplicate of it; for a defect only
+}
+
+// cursor is the state of one (partition, group).
+type cursor struct {
+	committed   int         // offset of the first message that is not committed
+	retries     int         // failed acks charged to the budget
+	attempts    map[int]int // deliveries by offset
+	lease       *lease
+	deadLetters int
+}
+
+type lease struct {
+	id      string
+	end     int // offset after the last leased message
+	expires time.Time
+}
+
+// New returns an empty broker with the given defects.
+func New(mutations ...Mutation) *Broker {
+	b := &Broker{
+		mutations:  map[Mutation]bool{},
+		queues:     map[string]*queue{},
+		partitions: map[uuid.UUID]*partition{},
+		changed:    make(chan struct{}),
+	}
+	for _, mutation := range mutations {
+		b.mutations[mutation] = true
+	}
+	b.routes = b.table()
+	return b
+}
+
+func (b *Broker) has(mutation Mutation) bool { return b.mutations[mutation] }
+
+// now is the broker's time, in the microseconds that the wire shows.
+func (b *Broker) now() time.Time { return time.Now().UTC().Add(b.offset).Truncate(time.Microsecond) }
+
+func (b *Broker) wake() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// queueNamed returns the queue, which is created with default options when it does not exist.
+func (b *Broker) queueNamed(name string) *queue {
+	if q, ok := b.queues[name]; ok {
+		return q
+	}
+	namespace, task := dotted(name)
+	q := &queue{
+		id: newID(), name: name, namespace: namespace, task: task, created: b.now(),
+		options: defaultOptions(), groups: map[string]registration{},
+	}
+	q.options.numbers["leaseTime"] = implicitLease
+	if b.has(WrongImplicitLease) {
+		q.options.numbers["leaseTime"] = 300
+	}
+	if b.has(NamespaceNotDerived) {
+		q.namespace, q.task = "", ""
+	}
+	b.queues[name] = q
+	b.order = append(b.order, q)
+	return q
+}
+
+func (b *Broker) partitionNamed(q *queue, name string) *partition {
+	for _, p := range q.partitions {
+		if p.name == name {
+			return p
+		}
+	}
+	p := &partition{queue: q, id: newID(), name: name, created: b.now(), latest: map[string]int{}, cursors: map[string]*cursor{}}
+	q.partitions = append(q.partitions, p)
+	b.partitions[p.id] = p
+	return p
+}
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// live says whether the lease still excludes others.
+func (b *Broker) live(l *lease) bool { return l != nil && b.now().Before(l.expires) }
+
+// ServeHTTP implements [http.Handler].
+func (b *Broker) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.serve(w, r) }

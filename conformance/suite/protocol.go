@@ -1,0 +1,89 @@
+package suite
+
+import (
+	"encoding/json"
+	"net/url"
+)
+
+// This file is the program-peer protocol, version 1: how the suite drives a client library in any language.
+//
+// The suite starts the program with the environment variable CONFORMANCE_TARGET set to the base URL that the
+// library is to talk to, and ends it by closing its standard input. Both sides write one JSON object per line.
+// Standard error is free for logs; it is shown when the program fails.
+//
+// First the program writes one Hello:
+//
+//	{"protocol":1,"name":"my-sdk","version":"1.2.3","operations":["push","pop","ack"]}
+//
+// "operations" are the operationIds the library can perform. A spec that needs another one is reported as
+// unsupported. Then the suite writes calls, each of which the program answers with one reply carrying the same id,
+// in any order; several calls may be in progress at once, and a long poll must not hold up the others:
+//
+//	{"id":7,"operation":"push","args":{"body":"{\"items\":[{\"queue\":\"q\",\"payload\":1}]}"}}
+//	{"id":7,"status":201,"body":"[{\"index\":0,…}]"}
+//
+// "args" has up to three members: "path" and "query" (objects of strings; a query value is a list of strings) and
+// "body". A body, in either direction, is JSON text inside a JSON string, so that payload bytes survive as they are.
+// The program translates args to whatever its library offers, calls it, and translates what the library returned
+// back to the body of the response in the API description. It must not answer from anything but the library's
+// results: the point is to see what a user of the library sees. What the library does not surface is left out of
+// the body. An empty pop is {"status":204}.
+//
+// An error that the library reports for an HTTP response is that status with the body {"error":"<message>"}. An
+// error without a response (refused locally, connection lost) is:
+//
+//	{"id":7,"error":"<message>"}
+
+// ProtocolVersion is the version of the program-peer protocol that this suite speaks.
+const ProtocolVersion = 1
+
+// TargetVariable is the environment variable that tells a program peer the base URL of the target.
+const TargetVariable = "CONFORMANCE_TARGET"
+
+// Hello is the first line a program peer writes.
+type Hello struct {
+	Protocol   int      `json:"protocol"`
+	Name       string   `json:"name"`
+	Version    string   `json:"version"`
+	Operations []string `json:"operations"`
+}
+
+// Call is one line from the suite to the program.
+type Call struct {
+	ID        int64    `json:"id"`
+	Operation string   `json:"operation"`
+	Args      CallArgs `json:"args"`
+}
+
+// CallArgs are the inputs of a [Call].
+type CallArgs struct {
+	Path  map[string]string `json:"path,omitempty"`
+	Query url.Values        `json:"query,omitempty"`
+	Body  *string           `json:"body,omitempty"` // JSON text; absent means no body
+}
+
+// Reply is one line from the program to the suite. Either Status or Error is set.
+type Reply struct {
+	ID     int64   `json:"id"`
+	Status int     `json:"status,omitempty"`
+	Body   *string `json:"body,omitempty"` // JSON text; absent means no body
+	Error  string  `json:"error,omitempty"`
+}
+
+func newCall(id int64, operationID string, args Args) Call {
+	call := Call{ID: id, Operation: operationID, Args: CallArgs{Path: args.Path, Query: args.Query}}
+	if args.Body != nil {
+		text := string(args.Body)
+		call.Args.Body = &text
+	}
+	return call
+}
+
+// Args returns the call's inputs as the wire peer would get them.
+func (c Call) arguments() Args {
+	args := Args{Path: c.Args.Path, Query: c.Args.Query}
+	if c.Args.Body != nil {
+		args.Body = json.RawMessage(*c.Args.Body)
+	}
+	return args
+}
