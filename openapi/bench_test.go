@@ -100,6 +100,26 @@ func BenchmarkPushItems(b *testing.B) {
 	}
 }
 
+// BenchmarkCheckPush checks and cuts in one pass.
+func BenchmarkCheckPush(b *testing.B) {
+	spec, err := Load()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{1, 10, 100} {
+		data := benchPush(n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				if _, err := spec.CheckPush(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkParameters checks the path and query of a pop.
 func BenchmarkParameters(b *testing.B) {
 	spec, err := Load()
@@ -107,7 +127,7 @@ func BenchmarkParameters(b *testing.B) {
 		b.Fatal(err)
 	}
 	op := spec.operations["popPartition"]
-	r := httptest.NewRequest(http.MethodGet, "/?batch=100&wait=true&timeout=30000&consumerGroup=billing&partitions=4", nil)
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/?batch=100&wait=true&timeout=30000&consumerGroup=billing&partitions=4", nil)
 	params := map[string]string{"queue": "orders.created", "partition": "customer-42"}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -55,7 +55,7 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // release gives a scanner back to the pool, without the body and without an unusually large scratch.
 func (s *scanner) release() {
-	s.data, s.broken = nil, nil
+	s.data, s.broken, s.cutter = nil, nil, cutter{}
 	if cap(s.scratch) > 1<<16 {
 		s.scratch = nil
 	}

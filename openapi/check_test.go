@@ -26,8 +26,9 @@ func refusal(t testing.TB, err error) string {
 	return e.In + ": " + e.Error()
 }
 
-func post(body string) *http.Request {
-	return httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+func post(t testing.TB, body string) *http.Request {
+	t.Helper()
+	return httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(body))
 }
 
 func nested(depth int) string {
@@ -103,7 +104,7 @@ func TestPushBody(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := refusal(t, operation(t, "push").CheckRequest(post(c.body), nil, []byte(c.body))); got != c.want {
+			if got := refusal(t, operation(t, "push").CheckRequest(post(t, c.body), nil, []byte(c.body))); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
@@ -138,7 +139,7 @@ func TestOtherBodies(t *testing.T) {
 		{"extendLease", `not JSON`, ""},
 		{"extendLease", `{"seconds":"x"}`, ""},
 		{"advanceClock", `{"advance":"1h30m"}`, ""},
-		{"advanceClock", `{"advance":"-1h"}`, `body: advance must match ^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)([0-9]+(\.[0-9]*)?(ns|us|µs|μs|ms|s|m|h))*$`},
+		{"advanceClock", `{"advance":"-1h"}`, `body: advance must be a duration such as 2160h or 1h30m`},
 		{"advanceClock", `{"advance":5}`, "body: advance must be a string"},
 		{"advanceClock", `{}`, "body: advance is missing"},
 		{"advanceClock", `[]`, "body: body must be an object"},
@@ -146,7 +147,7 @@ func TestOtherBodies(t *testing.T) {
 		{"listQueues", `not looked at`, ""},
 	} {
 		params := map[string]string{"leaseId": "l"}
-		if got := refusal(t, operation(t, c.op).CheckRequest(post(c.body), params, []byte(c.body))); got != c.want {
+		if got := refusal(t, operation(t, c.op).CheckRequest(post(t, c.body), params, []byte(c.body))); got != c.want {
 			t.Errorf("%s %s:\ngot  %s\nwant %s", c.op, c.body, got, c.want)
 		}
 	}
@@ -157,7 +158,7 @@ func TestContentTypeIsIgnored(t *testing.T) {
 	t.Parallel()
 	body := []byte(`{"items":[]}`)
 	for _, contentType := range []string{"", "text/plain", "application/x-www-form-urlencoded", "a;b=c;;", "multipart/form-data"} {
-		r := post("")
+		r := post(t, "")
 		r.Header.Set("Content-Type", contentType)
 		if contentType == "" {
 			r.Header.Del("Content-Type")
@@ -193,14 +194,14 @@ func TestParameters(t *testing.T) {
 		{"wait=TRUE", "query: wait must be true, false, 1, 0, yes or no"},
 		{"wait=", "query: wait must be true, false, 1, 0, yes or no"},
 		{"autoAck=2", "query: autoAck must be true, false, 1, 0, yes or no"},
-		{"subscriptionMode=old", "query: subscriptionMode must be one of , all, new, new-only"},
+		{"subscriptionMode=old", "query: subscriptionMode must be one of all, new, new-only or empty"},
 		{"consumerGroup=%zz", "query: consumerGroup must be percent-encoded"},
 		{"consumerGroup=a;b", "query: consumerGroup must have its semicolons percent-encoded"},
 		{"consumerGroup=%ff", "query: consumerGroup must be valid UTF-8"},
 		{"consumerGroup=%00", "query: consumerGroup must not contain control characters"},
 		{"consumerGroup=" + strings.Repeat("g", 513), "query: consumerGroup must be at most 512 bytes"},
 	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.URL.RawQuery = c.query
 		if got := refusal(t, operation(t, "popQueue").CheckRequest(r, map[string]string{"queue": "q"}, nil)); got != c.want {
 			t.Errorf("%.80s:\ngot  %s\nwant %s", c.query, got, c.want)
@@ -214,12 +215,12 @@ func TestParameters(t *testing.T) {
 		{"a\x00", "path: queue must not contain control characters"},
 		{"\xff", "path: queue must be valid UTF-8"},
 	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if got := refusal(t, operation(t, "getQueue").CheckRequest(r, map[string]string{"queue": c.queue}, nil)); got != c.want {
 			t.Errorf("%q: got %s, want %s", c.queue, got, c.want)
 		}
 	}
-	if got := refusal(t, operation(t, "getQueue").CheckRequest(post(""), nil, nil)); got != "path: queue is missing" {
+	if got := refusal(t, operation(t, "getQueue").CheckRequest(post(t, ""), nil, nil)); got != "path: queue is missing" {
 		t.Errorf("without path parameters: %s", got)
 	}
 }
@@ -255,7 +256,7 @@ func TestResponses(t *testing.T) {
 		{"any data", "popQueue", 200, "application/json", strings.Replace(pop, `{"orderId":8891,"total":4200}`, `[1e400,"\ud800",null]`, 1), ""},
 		{"additive keys", "popQueue", 200, "application/json", strings.Replace(pop, `"success"`, `"more":1,"success"`, 1), ""},
 		{"no data", "popQueue", 200, "application/json", strings.Replace(pop, `"data"`, `"payload"`, 1), "response: messages[0].data is missing"},
-		{"milliseconds", "popQueue", 200, "application/json", strings.Replace(pop, `.123456Z`, `.123Z`, 1), `response: messages[0].createdAt must match ^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z$`},
+		{"milliseconds", "popQueue", 200, "application/json", strings.Replace(pop, `.123456Z`, `.123Z`, 1), "response: messages[0].createdAt must be an ISO 8601 time in UTC with microseconds"},
 		{"no messages", "popQueue", 200, "application/json", `{"success":true,"queue":"q","partition":"p","partitionId":"0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b83","leaseId":"","consumerGroup":"g","partitionsClaimed":1,"messages":[]}`, "response: messages must have at least 1 items"},
 		{"nothing", "popQueue", 204, "", ``, ""},
 		{"204 with a body", "popQueue", 204, "", `{}`, "response: body must be absent"},
@@ -265,7 +266,7 @@ func TestResponses(t *testing.T) {
 		{"metrics", "metrics", 200, "text/plain; version=0.0.4; charset=utf-8", `a 1`, ""},
 		{"metrics as JSON", "metrics", 200, "application/json", `{}`, "response: Content-Type must be text/plain"},
 		{"dead database", "health", 503, "application/json", `{"status":"unhealthy","database":"disconnected"}`, ""},
-		{"healthy without a database", "health", 200, "application/json", `{"status":"healthy","database":"disconnected","engine":"e","version":"1"}`, "response: database must be one of connected"},
+		{"healthy without a database", "health", 200, "application/json", `{"status":"healthy","database":"disconnected","engine":"e","version":"1"}`, "response: database must be connected"},
 		{"not extended", "extendLease", 200, "application/json", `{"leaseId":"l","success":false,"renewed":0,"newExpiresAt":null,"expiresAt":null,"lease_expires_at":null}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -297,10 +298,10 @@ func TestItemLimit(t *testing.T) {
 		return []byte(`{"items":[` + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + `]}`)
 	}
 	at, over := body(100_000), body(100_001)
-	if err := push.CheckRequest(post(""), nil, at); err != nil {
+	if err := push.CheckRequest(post(t, ""), nil, at); err != nil {
 		t.Errorf("100 000 items: %v", err)
 	}
-	if got := refusal(t, push.CheckRequest(post(""), nil, over)); got != "body: items must have at most 100000 items" {
+	if got := refusal(t, push.CheckRequest(post(t, ""), nil, over)); got != "body: items must have at most 100000 items" {
 		t.Errorf("100 001 items: %s", got)
 	}
 	if items, err := openapi.PushItems(at); err != nil || len(items) != 100_000 {
@@ -340,7 +341,7 @@ func TestHostileBodiesAreCheap(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
 			var err error
-			bytes := allocated(func() { err = push.CheckRequest(post(""), nil, c.body) })
+			bytes := allocated(func() { err = push.CheckRequest(post(t, ""), nil, c.body) })
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -363,7 +364,7 @@ func TestHostileBodiesAreCheap(t *testing.T) {
 // TestLargeAcceptedBody has one item beside 64 MiB that mean nothing.
 func TestLargeAcceptedBody(t *testing.T) {
 	body := []byte(`{"` + strings.Repeat(`\u0041`, 64<<20/6-20) + `":1,"items":[{"queue":"q","payload":1}]}`)
-	if err := operation(t, "push").CheckRequest(post(""), nil, body); err != nil {
+	if err := operation(t, "push").CheckRequest(post(t, ""), nil, body); err != nil {
 		t.Fatal(err)
 	}
 	var items []openapi.PushItem
@@ -375,7 +376,7 @@ func TestLargeAcceptedBody(t *testing.T) {
 // TestNoAllocationPerItem holds the hot checks to what the benchmarks show.
 func TestNoAllocationPerItem(t *testing.T) {
 	push := operation(t, "push")
-	r := post("")
+	r := post(t, "")
 	body := pushBody(100)
 	if n := testing.AllocsPerRun(50, func() {
 		if err := push.CheckRequest(r, nil, body); err != nil {

@@ -41,6 +41,7 @@ type node struct {
 	pattern   *pattern
 	uuid      bool
 	enum      []string
+	notInEnum string  // the rule of enum
 	anyText   bool    // none of the rules above
 	bools     [2]bool // whether false and true are allowed
 
@@ -51,6 +52,54 @@ type node struct {
 	required uint64 // bits of props
 	longest  int    // bytes of the longest name
 	closed   bool   // no other keys
+}
+
+// kinds are the JSON kinds of the schema types.
+var kinds = map[string]kind{
+	openapi3.TypeBoolean: kindBool,
+	openapi3.TypeInteger: kindNumber,
+	openapi3.TypeNumber:  kindNumber,
+	openapi3.TypeString:  kindString,
+	openapi3.TypeArray:   kindArray,
+	openapi3.TypeObject:  kindObject,
+}
+
+// typeRule says what a value of another type should be.
+func typeRule(name string, nullable bool) string {
+	rule := "must be a " + name
+	switch name {
+	case openapi3.TypeInteger, openapi3.TypeArray, openapi3.TypeObject:
+		rule = "must be an " + name
+	}
+	if nullable {
+		rule += " or null"
+	}
+	return rule
+}
+
+// enumRule says which values are allowed.
+func enumRule(values []any) string {
+	var words []string
+	empty := ""
+	for _, v := range values {
+		if v == "" {
+			empty = " or empty"
+			continue
+		}
+		words = append(words, fmt.Sprint(v))
+	}
+	if len(words) == 1 {
+		return "must be " + words[0] + empty
+	}
+	return "must be one of " + strings.Join(words, ", ") + empty
+}
+
+// lengthRule says how long a string is at least.
+func lengthRule(minLength int) string {
+	if minLength == 1 {
+		return "must not be empty"
+	}
+	return fmt.Sprintf("must have at least %d characters", minLength)
 }
 
 type property struct {
@@ -86,25 +135,15 @@ func compile(ref *openapi3.SchemaRef, above ...*openapi3.Schema) (*node, error) 
 		n.raw, n.kinds = true, anyKind
 		return n, nil
 	}
-	switch {
-	case schema.Type.Is(openapi3.TypeBoolean):
-		n.kinds, n.wrong = kindBool, "must be a boolean"
-	case schema.Type.Is(openapi3.TypeInteger):
-		n.kinds, n.wrong, n.integer = kindNumber, "must be an integer", true
-	case schema.Type.Is(openapi3.TypeNumber):
-		n.kinds, n.wrong = kindNumber, "must be a number"
-	case schema.Type.Is(openapi3.TypeString):
-		n.kinds, n.wrong = kindString, "must be a string"
-	case schema.Type.Is(openapi3.TypeArray):
-		n.kinds, n.wrong = kindArray, "must be an array"
-	case schema.Type.Is(openapi3.TypeObject):
-		n.kinds, n.wrong = kindObject, "must be an object"
-	default:
-		return nil, fmt.Errorf("type %v", schema.Type)
+	if types := schema.Type.Slice(); len(types) == 1 {
+		n.kinds, n.wrong = kinds[types[0]], typeRule(types[0], schema.Nullable)
 	}
+	if n.kinds == 0 {
+		return nil, fmt.Errorf("type %v", schema.Type.Slice())
+	}
+	n.integer = schema.Type.Is(openapi3.TypeInteger)
 	if schema.Nullable {
 		n.kinds |= kindNull
-		n.wrong += " or null"
 	}
 	if schema.Min != nil {
 		n.minimum = *schema.Min
@@ -162,6 +201,7 @@ func (n *node) compileEnum(schema *openapi3.Schema) error {
 		return nil
 	}
 	n.bools = [2]bool{}
+	n.notInEnum = enumRule(schema.Enum)
 	for _, value := range schema.Enum {
 		switch value := value.(type) {
 		case string:
@@ -421,9 +461,9 @@ var hexDigit = func() (table [256]bool) {
 func (n *node) checkText(text []byte) string {
 	switch {
 	case n.enum != nil && !containsText(n.enum, text):
-		return "must be one of " + strings.Join(n.enum, ", ")
+		return n.notInEnum
 	case len(text) < n.minLength:
-		return "must not be empty"
+		return lengthRule(n.minLength)
 	case len(text) > n.maxBytes:
 		return n.tooLong()
 	case n.pattern != nil && !n.pattern.match(text):

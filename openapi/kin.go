@@ -232,12 +232,10 @@ func rule(e *openapi3.SchemaError) string {
 		return "is missing"
 	case "type", "nullable":
 		for _, t := range schema.Type.Slice() {
-			switch t {
-			case openapi3.TypeInteger, openapi3.TypeArray, openapi3.TypeObject:
-				return "must be an " + t
-			}
-			return "must be a " + t
+			return typeRule(t, schema.Nullable)
 		}
+	case "enum":
+		return enumRule(schema.Enum)
 	case "pattern":
 		if words, ok := schema.Extensions["x-patternRule"].(string); ok {
 			return words
@@ -251,6 +249,8 @@ func rule(e *openapi3.SchemaError) string {
 		return "must be at least " + strconv.FormatFloat(*schema.Min, 'f', -1, 64)
 	case "maximum":
 		return "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)
+	case "minLength":
+		return lengthRule(int(schema.MinLength))
 	case "format":
 		return "must be a valid " + schema.Format
 	}

@@ -71,7 +71,7 @@ func TestExamplesPass(t *testing.T) {
 			t.Errorf("%s: no request example", op.ID)
 		}
 		params := map[string]string{"queue": "q", "partition": "p", "leaseId": "l"}
-		if err := op.CheckRequest(httptest.NewRequest(op.Method, "/", nil), params, body); err != nil {
+		if err := op.CheckRequest(httptest.NewRequestWithContext(t.Context(), op.Method, "/", nil), params, body); err != nil {
 			t.Errorf("%s: request example: %v", op.ID, err)
 		}
 		for _, status := range op.Statuses() {

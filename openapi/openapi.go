@@ -27,6 +27,7 @@ type Spec struct {
 	requirements *registry
 	errors       []ErrorEntry
 	uncompiled   []string
+	push         *pushPlan
 }
 
 // Operation is one route of the description with its compiled checks.
@@ -97,6 +98,13 @@ func newSpec(tree *yaml.Node) (*Spec, error) {
 		}
 	}
 	slices.Sort(s.uncompiled)
+	push := s.operations["push"]
+	if push == nil || push.body == nil {
+		return nil, errors.New("no operation push with a body")
+	}
+	if s.push, err = newPushPlan(push.body.node); err != nil {
+		return nil, err
+	}
 	if s.requirements, err = newRegistry(tree, s.operations); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,10 @@
 package openapi
 
-import "unsafe"
+import (
+	"bytes"
+	"fmt"
+	"unsafe"
+)
 
 // PushItem is one item of a push body.
 //
@@ -13,9 +17,18 @@ type PushItem struct {
 	Payload       []byte // the bytes of the JSON value, as sent
 }
 
-// mostItems bounds what PushItems holds of an array that no check has bounded, or that a later one replaces. It is above
-// what the description admits.
-const mostItems = 1 << 17
+// CheckPush checks the body of a push, as [Operation.CheckRequest] does, and cuts it into its items, as [PushItems]
+// does, in one pass. The error is nil or a *CheckError in body.
+func (s *Spec) CheckPush(body []byte) ([]PushItem, error) {
+	scan := scanners.Get().(*scanner)
+	defer scan.release()
+	scan.cutter = cutter{plan: s.push}
+	if err := scan.whole(s.push.body, body); err != nil {
+		err.In = "body"
+		return nil, err
+	}
+	return scan.cutter.items, nil
+}
 
 // PushItems cuts the body of a push into its items, in request order, without decoding a payload. Escapes in names are
 // decoded. Keys are read as [Operation.CheckRequest] reads them: exact case, the last one of a name counts.
@@ -23,29 +36,144 @@ const mostItems = 1 << 17
 // The body should have passed CheckRequest; what that refuses may come back as an error or as an item with empty
 // fields. The body must not be changed while the items are in use.
 func PushItems(body []byte) ([]PushItem, error) {
-	s := scanners.Get().(*scanner)
-	items, err := s.pushItems(body)
-	s.release()
-	return items, err
-}
-
-func (s *scanner) pushItems(body []byte) ([]PushItem, error) {
-	if !s.begin(body) {
-		return nil, s.broken
+	scan := scanners.Get().(*scanner)
+	defer scan.release()
+	if !scan.begin(body) {
+		return nil, scan.broken.in("body")
 	}
-	var items []PushItem
-	if s.peek() != '{' {
+	if scan.peek() != '{' {
 		return nil, &CheckError{In: "body", Field: "body", Rule: "must be an object"}
 	}
+	if !scan.pushBody() || !scan.end() {
+		return nil, scan.broken.in("body")
+	}
+	return scan.cutter.items, nil
+}
+
+func (e *CheckError) in(where string) *CheckError {
+	e.In = where
+	return e
+}
+
+// pushPlan says where the compiled body of a push has what a cutter takes.
+type pushPlan struct {
+	body, array, item                        *node
+	queue, partition, transactionID, payload int // indexes of item's properties
+}
+
+func newPushPlan(body *node) (*pushPlan, error) {
+	if body == nil {
+		return nil, fmt.Errorf("the body of a push is not compiled")
+	}
+	items := body.index("items")
+	if items < 0 || body.props[items].node.items == nil {
+		return nil, fmt.Errorf("the body of a push has no array of items")
+	}
+	p := &pushPlan{body: body, array: body.props[items].node}
+	p.item = p.array.items
+	p.queue, p.partition = p.item.index("queue"), p.item.index("partition")
+	p.transactionID, p.payload = p.item.index("transactionId"), p.item.index("payload")
+	if p.queue < 0 || p.partition < 0 || p.transactionID < 0 || p.payload < 0 {
+		return nil, fmt.Errorf("an item of a push lacks a property")
+	}
+	return p, nil
+}
+
+// cutter collects the items of a push while its body is scanned.
+type cutter struct {
+	plan  *pushPlan // nil: the body is not checked
+	now   fields    // of the item at hand
+	items []PushItem
+}
+
+// fields are where the values of an item stand in the body, the zero span for none.
+type fields struct{ queue, partition, transactionID, payload span }
+
+type span struct{ start, end int }
+
+// mostItems bounds what PushItems holds of an array that no check has bounded, or that a later one replaces. It is above
+// what the description admits.
+const mostItems = 1 << 17
+
+// restart drops what was collected: the array that begins now counts. rest is how many bytes may follow.
+func (c *cutter) restart(rest int) {
+	if c.items == nil {
+		// An item is rarely shorter than this, and a guess too low only costs a copy.
+		c.items = make([]PushItem, 0, min(1+rest/96, 128))
+	}
+	c.items = c.items[:0]
+}
+
+// note takes down a value that the check has accepted.
+func (c *cutter) note(property, start, end int) {
+	at := span{start, end}
+	switch property {
+	case c.plan.queue:
+		c.now.queue = at
+	case c.plan.partition:
+		c.now.partition = at
+	case c.plan.transactionID:
+		c.now.transactionID = at
+	case c.plan.payload:
+		c.now.payload = at
+	}
+}
+
+// cut makes an item of what was noted.
+func (s *scanner) cut() {
+	c := &s.cutter
+	if len(c.items) == mostItems {
+		return
+	}
+	var last PushItem
+	if len(c.items) > 0 {
+		last = c.items[len(c.items)-1]
+	}
+	item := PushItem{
+		Queue:     s.name(c.now.queue, last.Queue),
+		Partition: s.name(c.now.partition, last.Partition),
+	}
+	if content, escaped := s.between(c.now.transactionID); escaped {
+		text, _ := s.text(content, true)
+		item.TransactionID = string(text)
+	} else if len(content) > 0 {
+		item.TransactionID = unsafe.String(&content[0], len(content))
+	}
+	if at := c.now.payload; at.end > 0 {
+		item.Payload = s.data[at.start:at.end:at.end]
+	}
+	c.items = append(c.items, item)
+}
+
+// between is what stands between the quotes of a string, nothing for other values.
+func (s *scanner) between(at span) (content []byte, escaped bool) {
+	if at.end == 0 || s.data[at.start] != '"' {
+		return nil, false
+	}
+	content = s.data[at.start+1 : at.end-1]
+	return content, bytes.IndexByte(content, '\\') >= 0
+}
+
+// name returns a copy of a string's text, or last when that has the same text.
+func (s *scanner) name(at span, last string) string {
+	content, escaped := s.between(at)
+	text, _ := s.text(content, escaped)
+	if string(text) == last {
+		return last
+	}
+	return string(text)
+}
+
+// pushBody consumes the body of a push without judging it.
+func (s *scanner) pushBody() bool {
 	more, ok := s.enter('}')
 	for more && ok {
-		var name []byte
-		var escaped bool
-		if name, escaped, ok = s.key(); !ok {
-			break
+		name, escaped, keyOK := s.key()
+		if !keyOK {
+			return false
 		}
 		if string(s.known(name, escaped)) == "items" && s.peek() == '[' {
-			items, ok = s.pushArray(items[:0])
+			ok = s.pushArray()
 		} else {
 			ok = s.skip()
 		}
@@ -53,61 +181,52 @@ func (s *scanner) pushItems(body []byte) ([]PushItem, error) {
 			more, ok = s.next('}')
 		}
 	}
-	if !ok || !s.end() {
-		return nil, s.broken
-	}
-	return items, nil
+	return ok
 }
 
-func (s *scanner) pushArray(items []PushItem) ([]PushItem, bool) {
-	if items == nil {
-		// An item is rarely shorter than this, and a guess too low only costs a copy.
-		items = make([]PushItem, 0, min(1+(len(s.data)-s.pos)/96, 128))
-	}
+func (s *scanner) pushArray() bool {
+	s.cutter.restart(len(s.data) - s.pos)
 	more, ok := s.enter(']')
 	for more && ok {
-		var item, last PushItem
-		if len(items) > 0 {
-			last = items[len(items)-1]
+		s.cutter.now = fields{}
+		if s.peek() == '{' {
+			ok = s.pushItem()
+		} else {
+			ok = s.skip()
 		}
-		if !s.pushItem(&item, last) {
-			return items, false
+		if !ok {
+			return false
 		}
-		if len(items) < mostItems {
-			items = append(items, item)
-		}
+		s.cut()
 		more, ok = s.next(']')
 	}
-	return items, ok
+	return ok
 }
 
-func (s *scanner) pushItem(item *PushItem, last PushItem) bool {
-	if s.peek() != '{' {
-		return s.skip()
-	}
+func (s *scanner) pushItem() bool {
+	now := &s.cutter.now
 	more, ok := s.enter('}')
 	for more && ok {
 		name, escaped, keyOK := s.key()
 		if !keyOK {
 			return false
 		}
+		start := s.pos
+		if !s.skip() {
+			return false
+		}
+		at := span{start, s.pos}
 		switch string(s.known(name, escaped)) {
 		case "payload":
-			start := s.pos
-			ok = s.skip()
-			item.Payload = s.data[start:s.pos:s.pos]
+			now.payload = at
 		case "queue":
-			item.Queue, ok = s.name(last.Queue)
+			now.queue = at
 		case "partition":
-			item.Partition, ok = s.name(last.Partition)
+			now.partition = at
 		case "transactionId":
-			item.TransactionID, ok = s.alias()
-		default:
-			ok = s.skip()
+			now.transactionID = at
 		}
-		if ok {
-			more, ok = s.next('}')
-		}
+		more, ok = s.next('}')
 	}
 	return ok
 }
@@ -122,36 +241,4 @@ func (s *scanner) known(name []byte, escaped bool) []byte {
 		return nil
 	}
 	return text
-}
-
-// name consumes a string and returns a copy of its text, or last when that has the same text. What is no string is "".
-func (s *scanner) name(last string) (string, bool) {
-	if s.peek() != '"' {
-		return "", s.skip()
-	}
-	content, escaped, ok := s.str()
-	if !ok {
-		return "", false
-	}
-	text, _ := s.text(content, escaped)
-	if string(text) == last {
-		return last, true
-	}
-	return string(text), true
-}
-
-// alias consumes a string and returns its text, in the memory of the body when there is no escape in it.
-func (s *scanner) alias() (string, bool) {
-	if s.peek() != '"' {
-		return "", s.skip()
-	}
-	content, escaped, ok := s.str()
-	if !ok || len(content) == 0 {
-		return "", ok
-	}
-	if escaped {
-		text, _ := s.text(content, true)
-		return string(text), true
-	}
-	return unsafe.String(&content[0], len(content)), true
 }

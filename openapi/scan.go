@@ -19,6 +19,7 @@ type scanner struct {
 	depth   int
 	broken  *CheckError
 	scratch []byte // the last unescaped string
+	cutter  cutter // what CheckPush and PushItems collect
 }
 
 // begin checks that data is UTF-8 and skips to its first value.
@@ -61,7 +62,7 @@ func (s *scanner) fail(format string) bool {
 }
 
 func (s *scanner) space() {
-	for s.pos < len(s.data) {
+	for s.pos < len(s.data) && s.data[s.pos] <= ' ' {
 		switch s.data[s.pos] {
 		case ' ', '\t', '\n', '\r':
 			s.pos++

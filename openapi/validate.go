@@ -99,6 +99,9 @@ func (s *scanner) checkArray(n *node) *CheckError {
 		}
 		return violation(n.wrong)
 	}
+	if s.cutter.plan != nil && n == s.cutter.plan.array {
+		s.cutter.restart(len(s.data) - s.pos)
+	}
 	more, ok := s.enter(']')
 	var found *CheckError
 	count := 0
@@ -140,6 +143,10 @@ func (s *scanner) checkObject(n *node) *CheckError {
 		found map[int]*CheckError // their violations
 		extra *CheckError
 	)
+	cutting := s.cutter.plan != nil && n == s.cutter.plan.item
+	if cutting {
+		s.cutter.now = fields{}
+	}
 	more, ok := s.enter('}')
 	for more && ok {
 		name, escaped, keyOK := s.key()
@@ -157,6 +164,7 @@ func (s *scanner) checkObject(n *node) *CheckError {
 		} else {
 			bit := uint64(1) << i
 			seen |= bit
+			start := s.pos
 			err := s.check(n.props[i].node)
 			switch {
 			case s.broken != nil:
@@ -170,6 +178,9 @@ func (s *scanner) checkObject(n *node) *CheckError {
 			case bad != 0:
 				bad &^= bit
 			}
+			if cutting {
+				s.cutter.note(i, start, s.pos)
+			}
 		}
 		more, ok = s.next('}')
 	}
@@ -181,6 +192,9 @@ func (s *scanner) checkObject(n *node) *CheckError {
 	}
 	if missing := n.required &^ seen; missing != 0 {
 		return (&CheckError{Rule: "is missing"}).within(n.props[bits.TrailingZeros64(missing)].name)
+	}
+	if cutting && extra == nil {
+		s.cut()
 	}
 	return extra
 }
@@ -196,8 +210,12 @@ func (s *scanner) find(n *node, name []byte, escaped bool) int {
 			return -1
 		}
 	}
+	return n.index(string(name))
+}
+
+func (n *node) index(name string) int {
 	for i := range n.props {
-		if n.props[i].name == string(name) {
+		if n.props[i].name == name {
 			return i
 		}
 	}
