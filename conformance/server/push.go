@@ -108,7 +108,7 @@ var _ = suite.Requirement("push.result.transaction-id", func(ctx context.Context
 	Expect(results[0].TransactionID).To(Equal("mine"))
 	Expect(results[1].TransactionID).To(Equal(results[1].MessageID))
 	Expect(pushOne(ctx, t, item{queue: queue, transactionID: "mine", payload: "1"}).TransactionID).To(Equal("mine"), "of a duplicate")
-})
+}, suite.WireOnly)
 
 var _ = suite.Requirement("push.result.queue-name", func(ctx context.Context, t *suite.Target) {
 	a, b := t.Queue(), t.Queue()
@@ -138,7 +138,7 @@ var _ = suite.Requirement("push.creates.partition", func(ctx context.Context, t 
 	a, b := popPartition(ctx, t, queue, "a"), popPartition(ctx, t, queue, "b")
 	Expect(a.data()).To(Equal([]string{`"a"`}))
 	Expect(b.data()).To(Equal([]string{`"b"`}))
-	Expect(a.PartitionID).NotTo(Equal(b.PartitionID))
+	Expect(a.Messages[0].PartitionID).NotTo(Equal(b.Messages[0].PartitionID))
 })
 
 var _ = suite.Requirement("push.creates.namespace-task", func(ctx context.Context, t *suite.Target) {

@@ -200,7 +200,7 @@ var _ = suite.Requirement("push.transaction-id.minted", func(ctx context.Context
 	for i, m := range messages {
 		Expect(m.TransactionID).To(Equal(results[i].MessageID))
 	}
-})
+}, suite.WireOnly)
 
 var _ = suite.Requirement("push.transaction-id.empty", func(ctx context.Context, t *suite.Target) {
 	m := acceptsPush(ctx, t, `{"queue":"{queue}","transactionId":"","payload":1}`)
