@@ -180,7 +180,8 @@ func replaceDir(tree, home string) error {
 // more: the library would also unpack, initialise and start a server, which
 // fails as root and trusts the paths in the archive. It is made to end after the
 // download by naming a place to unpack to that cannot exist, below a symlink that
-// leads nowhere.
+// leads nowhere. It leaves one small log file in the system's temporary
+// directory, whose name it does not tell.
 func fetchArchive(ctx context.Context, cfg Config, work string) (string, error) {
 	nowhere := filepath.Join(work, "nowhere")
 	if err := os.Symlink(filepath.Join(work, "absent", "absent"), nowhere); err != nil {

@@ -26,7 +26,8 @@ import (
 // superuser owns every object of a managed server.
 const superuser = "posthorn"
 
-// socketPort is the number in the socket's name; no TCP port is opened.
+// socketPort is the number in the socket's name; by default no TCP port is
+// opened.
 const socketPort = "5432"
 
 // Server is a running PostgreSQL. Its methods may be called from any goroutine.
@@ -126,11 +127,19 @@ func (s *Server) url(database string) string {
 		Path:   "/" + database,
 		RawQuery: url.Values{
 			"host":    {s.socketDir},
-			"port":    {socketPort},
+			"port":    {s.port()},
 			"sslmode": {"disable"},
 		}.Encode(),
 	}
 	return u.String()
+}
+
+// port is the number in the socket's name, and of TCP when the settings open it.
+func (s *Server) port() string {
+	if port := s.cfg.Settings["port"]; port != "" {
+		return port
+	}
+	return socketPort
 }
 
 // DataDir is the absolute path of the data directory, symlinks resolved.
@@ -276,7 +285,7 @@ func (s *Server) initialise(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range leftovers {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := removeTree(ctx, dir); err != nil {
 			return fmt.Errorf("remove an interrupted initialisation: %w", err)
 		}
 	}
@@ -312,13 +321,26 @@ func (s *Server) initialise(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = os.RemoveAll(dir)
+		_ = removeTree(context.WithoutCancel(ctx), dir) // else the next start does
 		return fmt.Errorf("initialise the data directory: initdb: %w%s", err, quote(s.log.since(from, 10)))
 	}
 	if err := os.Rename(dir, s.pgdata); err != nil {
 		return fmt.Errorf("initialise the data directory: %w", err)
 	}
 	return syncDir(s.cfg.DataDir)
+}
+
+// removeTree removes dir. A child of an initdb that was killed may still be
+// writing there, until it finds its input closed.
+func removeTree(ctx context.Context, dir string) error {
+	begin := time.Now()
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil || time.Since(begin) > 5*time.Second || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
 }
 
 func syncDir(dir string) error {
@@ -336,7 +358,7 @@ var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
 
 // maxSocketDir leaves room for the socket's name in the 104 bytes of the
 // shortest address structure.
-const maxSocketDir = 104 - len("/.s.PGSQL.5432.lock") - 1
+const maxSocketDir = 104 - len("/.s.PGSQL.65535.lock") - 1
 
 func (s *Server) prepareSocketDir() error {
 	dir := filepath.Join(s.cfg.DataDir, "run")
@@ -579,5 +601,5 @@ func Destroy(ctx context.Context, dir string) error {
 	if _, err := endOrphan(ctx, filepath.Join(dir, "postgres")); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return removeTree(ctx, dir)
 }

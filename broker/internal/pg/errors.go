@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
@@ -81,9 +82,14 @@ func Retryable(err error) bool {
 // have taken effect. It is false when nothing can have been sent and when the
 // server answered that the statement failed.
 //
-// A context error that does not come from a connection, as when no pooled
-// connection became free in time, counts as unknown: it cannot be told apart.
+// What cannot be told apart counts as unknown: a context error of the pool, as
+// when no connection became free in time, and the use of a closed connection.
 func UnknownOutcome(err error) bool {
+	if errors.Is(err, pgconn.ErrConnClosed) {
+		// pgx calls this error safe to retry, and gives it for a connection that
+		// was closed before as well as for one that broke during the call.
+		return true
+	}
 	if err == nil || pgconn.SafeToRetry(err) {
 		return false
 	}
@@ -114,16 +120,22 @@ func severe(err *pgconn.PgError) bool {
 }
 
 // connectionLost reports an error of the transport, or of a connection or pool
-// that is closed already.
+// that is closed already. Not any net.Error will do: a plain errno, of a file
+// for example, is one.
 func connectionLost(err error) bool {
-	var netErr net.Error
-	return errors.As(err, &netErr) ||
-		errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.Is(err, pgconn.ErrConnClosed) ||
-		errors.Is(err, puddle.ErrClosedPool)
+	var netErr *net.OpError
+	if errors.As(err, &netErr) {
+		return true
+	}
+	for _, target := range []error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE,
+		pgconn.ErrConnClosed, puddle.ErrClosedPool,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
 }
 
 // discards reports whether the connection that err came over must not be used

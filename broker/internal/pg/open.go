@@ -91,8 +91,9 @@ func (c Config) connString() (string, error) {
 }
 
 // Open returns a pool after it has proved, with one connection, that the
-// database can be reached. The error of a database that is down is Unavailable;
-// one of a bad configuration is not.
+// database can be reached. An error that is Unavailable may pass; a refused
+// login is among them, because a running broker has to treat it like any other
+// outage. An error that is not comes from the configuration.
 func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	cfg = cfg.withDefaults()
 	poolCfg, err := cfg.pool()
