@@ -100,12 +100,13 @@ func appendJSON(dst *bytes.Buffer, n *yaml.Node) error {
 		}
 		dst.WriteByte(']')
 		return nil
+	default:
+		var value any
+		if err := n.Decode(&value); err != nil {
+			return err
+		}
+		return appendValue(dst, value)
 	}
-	var value any
-	if err := n.Decode(&value); err != nil {
-		return err
-	}
-	return appendValue(dst, value)
 }
 
 func appendValue(dst *bytes.Buffer, value any) error {

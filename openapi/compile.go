@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -174,7 +175,7 @@ func compile(ref *openapi3.SchemaRef, above ...*openapi3.Schema) (*node, error) 
 
 func (n *node) compileString(schema *openapi3.Schema) error {
 	if schema.MinLength > 1 {
-		return fmt.Errorf("minLength above 1")
+		return errors.New("minLength above 1")
 	}
 	n.minLength = int(schema.MinLength)
 	if limit, ok := extensionInt(schema.Extensions, "x-maxBytes"); ok {
@@ -206,12 +207,12 @@ func (n *node) compileEnum(schema *openapi3.Schema) error {
 		switch value := value.(type) {
 		case string:
 			if n.kinds&kindString == 0 {
-				return fmt.Errorf("enum of another type")
+				return errors.New("enum of another type")
 			}
 			n.enum = append(n.enum, value)
 		case bool:
 			if n.kinds&kindBool == 0 {
-				return fmt.Errorf("enum of another type")
+				return errors.New("enum of another type")
 			}
 			if value {
 				n.bools[1] = true
@@ -478,13 +479,9 @@ func (n *node) tooLong() string {
 	return fmt.Sprintf("must be at most %d bytes", n.maxBytes)
 }
 
+// containsText compares without making a string of text, which may be as long as a body.
 func containsText(list []string, text []byte) bool {
-	for _, s := range list {
-		if s == string(text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(s string) bool { return s == string(text) })
 }
 
 // checkNumber judges a number that is spelled as JSON does.

@@ -2,7 +2,7 @@ package openapi
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"unsafe"
 )
 
@@ -63,18 +63,18 @@ type pushPlan struct {
 
 func newPushPlan(body *node) (*pushPlan, error) {
 	if body == nil {
-		return nil, fmt.Errorf("the body of a push is not compiled")
+		return nil, errors.New("the body of a push is not compiled")
 	}
 	items := body.index("items")
 	if items < 0 || body.props[items].node.items == nil {
-		return nil, fmt.Errorf("the body of a push has no array of items")
+		return nil, errors.New("the body of a push has no array of items")
 	}
 	p := &pushPlan{body: body, array: body.props[items].node}
 	p.item = p.array.items
 	p.queue, p.partition = p.item.index("queue"), p.item.index("partition")
 	p.transactionID, p.payload = p.item.index("transactionId"), p.item.index("payload")
 	if p.queue < 0 || p.partition < 0 || p.transactionID < 0 || p.payload < 0 {
-		return nil, fmt.Errorf("an item of a push lacks a property")
+		return nil, errors.New("an item of a push lacks a property")
 	}
 	return p, nil
 }
@@ -137,7 +137,7 @@ func (s *scanner) cut() {
 		text, _ := s.text(content, true)
 		item.TransactionID = string(text)
 	} else if len(content) > 0 {
-		item.TransactionID = unsafe.String(&content[0], len(content))
+		item.TransactionID = unsafe.String(&content[0], len(content)) //nolint:gosec // the body is not changed while items are in use
 	}
 	if at := c.now.payload; at.end > 0 {
 		item.Payload = s.data[at.start:at.end:at.end]
