@@ -35,6 +35,14 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
+// armBody starts the time that the first piece of a request body may take. It also bounds how long
+// net/http waits for a body that nobody reads.
+func (e *edge) armBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(e.stall))
+	}
+}
+
 // readBody reads a whole request body, at most Config.MaxBody bytes, into one buffer of its size. A
 // declared length that is too large is refused before a byte is read. The bytes count against the
 // budget until the exchange ends.
@@ -47,11 +55,7 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request, ex *exchange) ([
 		return nil, nil
 	}
 	rc := http.NewResponseController(w)
-	// net/http notices a client that leaves by reading from the connection: a deadline left behind
-	// would look like one.
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-
-	paced := &pacedReader{rc: rc, from: r.Body}
+	paced := &pacedReader{rc: rc, from: r.Body, stall: e.stall}
 	var body []byte
 	var err error
 	if n > 0 {
@@ -62,15 +66,16 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request, ex *exchange) ([
 	ex.bytesIn = int64(len(body))
 	switch {
 	case err == nil:
+		// net/http notices a client that leaves by reading from the connection: a deadline left behind
+		// would look like one.
+		_ = rc.SetReadDeadline(time.Time{})
 		return body, nil
 	case errors.Is(err, errTooLarge), errors.Is(err, errBusy):
 		return nil, err
-	case r.Context().Err() != nil:
-		return nil, r.Context().Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, badBody("", "did not arrive in time")
+		return nil, errSlowBody
 	default:
-		return nil, badBody("", "ended early or is badly chunked")
+		return nil, errCutBody
 	}
 }
 
@@ -82,16 +87,17 @@ func (e *edge) hold(ex *exchange, n int64) error {
 	return nil
 }
 
-// pacedReader gives a client stallTimeout for each bodyPiece.
+// pacedReader gives a client some time for each bodyPiece.
 type pacedReader struct {
-	rc   *http.ResponseController
-	from io.Reader
-	left int // bytes until the deadline moves
+	rc    *http.ResponseController
+	from  io.Reader
+	stall time.Duration
+	left  int // bytes until the deadline moves
 }
 
 func (p *pacedReader) Read(b []byte) (int, error) {
 	if p.left <= 0 {
-		_ = p.rc.SetReadDeadline(time.Now().Add(stallTimeout))
+		_ = p.rc.SetReadDeadline(time.Now().Add(p.stall))
 		p.left = bodyPiece
 	}
 	n, err := p.from.Read(b[:min(len(b), p.left)])
@@ -129,7 +135,7 @@ func (e *edge) readUnsized(from io.Reader, ex *exchange) ([]byte, error) {
 		}
 		n, err := from.Read(buf[at:])
 		at += n
-		if err == io.EOF && at < most { //nolint:errorlint // a Reader returns it bare
+		if err == io.EOF && at < most {
 			return buf[:at], nil
 		}
 		if err != nil && at < most {

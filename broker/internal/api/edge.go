@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -43,6 +44,7 @@ type edge struct {
 	cfg     Config
 	log     *slog.Logger
 	bodies  budget
+	stall   time.Duration // stallTimeout but in tests
 	metrics metrics
 	page    []byte
 	routed  http.Handler
@@ -63,7 +65,7 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.PopTimeout == 0 {
 		cfg.PopTimeout = DefaultPopTimeout
 	}
-	e := &edge{cfg: cfg, log: cfg.Logger, bodies: budget{limit: cfg.MaxBodyInFlight}}
+	e := &edge{cfg: cfg, log: cfg.Logger, bodies: budget{limit: cfg.MaxBodyInFlight}, stall: stallTimeout}
 	var err error
 	if e.page, err = renderPage(cfg.Version); err != nil {
 		return nil, fmt.Errorf("page: %w", err)
@@ -97,6 +99,14 @@ type answer struct {
 	body        []byte
 }
 
+// with returns the answer with one more header field.
+func (a answer) with(name, value string) answer {
+	header := map[string]string{name: value}
+	maps.Copy(header, a.header)
+	a.header = header
+	return a
+}
+
 func jsonAnswer(status int, body []byte) answer { return answer{status: status, body: body} }
 
 // serve runs one route: path, query and body, the check, the handler, the answer.
@@ -126,10 +136,9 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 	if c.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return answer{}, badQuery("string", "cannot be read: "+err.Error())
 	}
-	if r.Method == http.MethodPost {
-		if c.body, err = e.readBody(w, r, ex); err != nil {
-			return answer{}, err
-		}
+	// Also a body that means nothing is read: until then a client that leaves is not noticed.
+	if c.body, err = e.readBody(w, r, ex); err != nil {
+		return answer{}, err
 	}
 	if err := op.CheckRequest(r, c.path, c.body); err != nil {
 		return answer{}, err
@@ -159,7 +168,7 @@ func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operati
 	ex.status = ans.status
 	ex.replied = true
 	ex.bytesOut = int64(len(ans.body))
-	setWriteDeadline(w, len(ans.body))
+	e.setWriteDeadline(w, len(ans.body))
 	if bodiless(ans.status) {
 		w.WriteHeader(ans.status)
 		return

@@ -388,6 +388,83 @@ func TestBadChunks(t *testing.T) {
 	eventually(t, "all body bytes given back", func() bool { return b.edge.bodies.used.Load() == 0 })
 }
 
+// TestSlowBody is given up, and the time that a body may take ends with it: a long poll on the same
+// connection is left alone.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.edge.stall = 100 * time.Millisecond
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	answers := bufio.NewReader(conn)
+	for _, tc := range []struct {
+		request string
+		status  int
+	}{
+		{"POST /api/v1/push HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{\"items\":[]}", 201},
+		{"GET /api/v1/pop/queue/slow?wait=true&timeout=400 HTTP/1.1\r\nHost: x\r\n\r\n", 204},
+		{"POST /api/v1/push HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 12\r\n\r\n{\"items\":", 400},
+	} {
+		_, _ = io.WriteString(conn, tc.request)
+		res, err := http.ReadResponse(answers, nil)
+		if err == nil && res.StatusCode == http.StatusContinue {
+			res, err = http.ReadResponse(answers, nil)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", tc.request, err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != tc.status {
+			t.Fatalf("%s: %d %s", tc.request, res.StatusCode, body)
+		}
+		if tc.status == 400 && !strings.Contains(string(body), "bad body: did not arrive in time") {
+			t.Errorf("%s", body)
+		}
+	}
+	if _, err := answers.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection stays open: %v", err)
+	}
+	eventually(t, "all body bytes given back", func() bool { return b.edge.bodies.used.Load() == 0 })
+}
+
+// TestUnreadBody does not wait for ever for a body that nobody wants, nor lets one hide that its client
+// left.
+func TestUnreadBody(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.edge.stall = 100 * time.Millisecond
+	for _, head := range []string{
+		"POST /api/v1/nothing HTTP/1.1",
+		"GET /api/v1/pop/queue/q?wait=true&timeout=60000 HTTP/1.1",
+		"GET / HTTP/1.1",
+		"POST /api/v1/lease/%00/extend HTTP/1.1",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(conn, head+"\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("%s: %v", head, err)
+		}
+		_ = conn.Close()
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, "GET /api/v1/pop/queue/q?wait=true&timeout=60000 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+	eventually(t, "the pop is in flight", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 1 })
+	_ = conn.Close()
+	eventually(t, "the pop is given up", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 0 })
+}
+
 // TestBodiesInFlight refuses bodies beyond the sum, and accepts again when others are done.
 func TestBodiesInFlight(t *testing.T) {
 	t.Parallel()
@@ -459,7 +536,7 @@ func (b *broker) through(table []route, ops map[string]*openapi.Operation, path 
 }
 
 func (b *broker) edgeCopy() *edge {
-	return &edge{cfg: b.edge.cfg, log: b.edge.log, bodies: budget{limit: b.edge.bodies.limit}, metrics: b.edge.metrics, page: b.edge.page}
+	return &edge{cfg: b.edge.cfg, log: b.edge.log, bodies: budget{limit: b.edge.bodies.limit}, stall: b.edge.stall, metrics: b.edge.metrics, page: b.edge.page}
 }
 
 func TestPanicIsA500(t *testing.T) {

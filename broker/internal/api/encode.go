@@ -74,12 +74,10 @@ func decode(body []byte, v any) error {
 // decodeError words what the decoder refused as a violation of the body. The check that runs before
 // has refused most of it already.
 func decodeError(err error) error {
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		return badBody(dotted(semantic.JSONPointer), "has the wrong type")
 	}
-	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return badBody(dotted(syntactic.JSONPointer), "is not valid JSON: "+syntactic.Err.Error())
 	}
 	return badBody("", "is not valid JSON")

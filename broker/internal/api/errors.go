@@ -15,7 +15,9 @@ import (
 var (
 	errNoRoute     = errors.New("no such route")
 	errTooLarge    = errors.New("body too large")
-	errBusy        = errors.New("too many request body bytes in flight")
+	errBusy        = errors.New("too many request bytes in flight")
+	errSlowBody    = errors.New("bad body: did not arrive in time")
+	errCutBody     = errors.New("bad body: ended early or is badly chunked")
 	errNoDiscovery = errors.New("namespace or task is required")
 )
 
@@ -26,18 +28,15 @@ const (
 	stoppingText    = "broker is stopping"
 )
 
-// retrySoon is what an answer says that will differ in a moment.
-var retrySoon = map[string]string{"Retry-After": "1"}
-
 // maxErrorText bounds the text of an error answer, which may quote the request, in bytes.
 const maxErrorText = 2048
 
 // answerError makes the answer of an error. It is the only place that does.
 func (e *edge) answerError(ex *exchange, err error) answer {
-	var check *openapi.CheckError
-	switch {
-	case errors.As(err, &check):
+	if check, ok := errors.AsType[*openapi.CheckError](err); ok {
 		return errorAnswer(http.StatusBadRequest, checkText(check))
+	}
+	switch {
 	case errors.Is(err, errNoDiscovery):
 		return jsonAnswer(http.StatusBadRequest, []byte(`{"success":false,"error":"namespace or task is required","messages":[]}`))
 	case errors.Is(err, errNoRoute):
@@ -45,22 +44,16 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 	case errors.Is(err, queue.ErrQueueNotFound):
 		return errorAnswer(http.StatusNotFound, "Queue not found")
 	case errors.Is(err, errTooLarge):
-		ans := errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody))
-		ans.header = map[string]string{"Connection": "close"}
-		return ans
+		return closing(errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody)))
+	case errors.Is(err, errSlowBody), errors.Is(err, errCutBody):
+		return closing(errorAnswer(http.StatusBadRequest, err.Error()))
 	case errors.Is(err, errBusy):
-		ans := errorAnswer(http.StatusTooManyRequests, errBusy.Error())
-		ans.header = map[string]string{"Connection": "close", "Retry-After": "1"}
-		return ans
+		return closing(soon(errorAnswer(http.StatusTooManyRequests, errBusy.Error())))
 	case errors.Is(err, queue.ErrUnavailable):
 		e.log.Warn("database unavailable", "request_id", ex.id, "operation", ex.operation(), "error", err)
-		ans := errorAnswer(http.StatusServiceUnavailable, unavailableText)
-		ans.header = retrySoon
-		return ans
+		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))
 	case errors.Is(err, queue.ErrStopped):
-		ans := errorAnswer(http.StatusServiceUnavailable, stoppingText)
-		ans.header = retrySoon
-		return ans
+		return soon(errorAnswer(http.StatusServiceUnavailable, stoppingText))
 	default:
 		e.log.Error("internal error", "request_id", ex.id, "operation", ex.operation(), "error", err)
 		return errorAnswer(http.StatusInternalServerError, internalText)
@@ -79,6 +72,12 @@ func errorAnswer(status int, text string) answer {
 	b = appendString(b, text)
 	return jsonAnswer(status, append(b, '}'))
 }
+
+// soon marks an answer that may differ in a moment.
+func soon(ans answer) answer { return ans.with("Retry-After", "1") }
+
+// closing ends the connection after an answer: the rest of the request is not worth reading.
+func closing(ans answer) answer { return ans.with("Connection", "close") }
 
 // checkText words a violation as the queue contract does: "bad body: items[0].payload is missing",
 // "bad query: batch must be an integer".

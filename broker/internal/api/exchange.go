@@ -45,27 +45,31 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The deadline of an earlier answer on this connection must not cut off a 100 Continue.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 
+	e.armBody(w, r)
 	e.metrics.inFlight.Inc()
-	defer func() {
-		p := recover()
-		if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
-			e.log.ErrorContext(r.Context(), "panic", "request_id", ex.id, "operation", ex.operation(),
-				"panic", p, "stack", string(debug.Stack()))
-			if !ex.replied {
-				e.reply(w, r, nil, errorAnswer(http.StatusInternalServerError, internalText))
-				p = nil
-			} else {
-				p = http.ErrAbortHandler
-			}
-		}
-		e.bodies.give(ex.held)
-		e.metrics.inFlight.Dec()
-		e.finish(r, ex, time.Since(start))
-		if p != nil {
-			panic(p)
-		}
-	}()
+	defer e.end(w, r, ex, start)
 	e.routed.ServeHTTP(w, r)
+}
+
+// end is deferred around every exchange. A handler that panicked before its answer is answered for; one
+// that panicked later, or wants the connection closed, panics on.
+func (e *edge) end(w http.ResponseWriter, r *http.Request, ex *exchange, start time.Time) {
+	p := recover()
+	if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
+		e.log.ErrorContext(r.Context(), "panic", "request_id", ex.id, "operation", ex.operation(),
+			"panic", p, "stack", string(debug.Stack()))
+		p = http.ErrAbortHandler
+		if !ex.replied {
+			e.reply(w, r, nil, errorAnswer(http.StatusInternalServerError, internalText))
+			p = nil
+		}
+	}
+	e.bodies.give(ex.held)
+	e.metrics.inFlight.Dec()
+	e.finish(r, ex, time.Since(start))
+	if p != nil {
+		panic(p)
+	}
 }
 
 // finish records one exchange in the log and in the metrics. The log names the path template, never
@@ -107,8 +111,8 @@ func (ex *exchange) operation() string {
 }
 
 // setWriteDeadline gives a client that reads at least minBodyRate time to take an answer.
-func setWriteDeadline(w http.ResponseWriter, n int) {
-	d := stallTimeout + time.Duration(n/minBodyRate)*time.Second
+func (e *edge) setWriteDeadline(w http.ResponseWriter, n int) {
+	d := e.stall + time.Duration(n/minBodyRate)*time.Second
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
 }
 

@@ -14,8 +14,8 @@ import (
 // accepted one is copied on its way to PostgreSQL. The client makes the body as it sends it, so the
 // heap is the broker's.
 func TestMemoryOfLargeBodies(t *testing.T) {
-	if testing.Short() {
-		t.Skip("moves 64 MiB several times")
+	if testing.Short() || raceDetector {
+		t.Skip("moves 64 MiB several times; the race detector slows that down and has a heap of its own")
 	}
 	b := start(t, nil)
 	const size, mostItems = 64 << 20, 100_000

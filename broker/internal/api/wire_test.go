@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -245,14 +246,18 @@ func TestConfigure(t *testing.T) {
 		options               map[string]any // those that differ from the defaults
 	}{
 		{`{"queue":"q"}`, "", "", nil},
-		{`{"queue":"q","options":{"leaseTime":5,"minPopWaitTime":99999,"deadLetterQueue":false,"namespace":"n","task":"t"}}`, "n", "t",
-			map[string]any{"leaseTime": 5.0, "minPopWaitTime": 60000.0, "deadLetterQueue": false}},
+		{
+			`{"queue":"q","options":{"leaseTime":5,"minPopWaitTime":99999,"deadLetterQueue":false,"namespace":"n","task":"t"}}`, "n", "t",
+			map[string]any{"leaseTime": 5.0, "minPopWaitTime": 60000.0, "deadLetterQueue": false},
+		},
 		{`{"queue":"q","leaseTime":7,"namespace":"top","retryLimit":0}`, "top", "", map[string]any{"leaseTime": 7.0, "retryLimit": 0.0}},
 		{`{"queue":"q","leaseTime":7,"namespace":"top","options":{"namespace":"in","task":"in","ttl":9}}`, "top", "in", map[string]any{"ttl": 9.0}},
 		{`{"queue":"q","namespace":"","options":{"namespace":"in"}}`, "in", "", nil},
 		{`{"queue":"q","options":null,"leaseTime":8}`, "", "", map[string]any{"leaseTime": 8.0}},
-		{`{"queue":"q","options":{"leaseTime":null,"dedupWindowSeconds":0,"retentionEnabled":true}}`, "", "",
-			map[string]any{"dedupWindowSeconds": 0.0, "retentionEnabled": true}},
+		{
+			`{"queue":"q","options":{"leaseTime":null,"dedupWindowSeconds":0,"retentionEnabled":true}}`, "", "",
+			map[string]any{"dedupWindowSeconds": 0.0, "retentionEnabled": true},
+		},
 		{`{"queue":"q","options":{"leaseTime":1},"options":{"ttl":2},"LeaseTime":3}`, "", "", map[string]any{"ttl": 2.0}},
 		{`{"queue":"q","options":{}}`, "", "", nil},
 	} {
@@ -261,9 +266,7 @@ func TestConfigure(t *testing.T) {
 			"windowBuffer": 0.0, "minPopWaitTime": 0.0, "retentionEnabled": false, "retentionSeconds": 0.0, "completedRetentionSeconds": 0.0,
 			"maxWaitTimeSeconds": 0.0, "encryptionEnabled": false, "dedupWindowSeconds": 3600.0, "priority": 0.0, "maxSize": 0.0, "ttl": 0.0, "retryDelay": 0.0,
 		}
-		for k, v := range tc.options {
-			want[k] = v
-		}
+		maps.Copy(want, tc.options)
 		var got configured
 		r := b.ask(200, "POST", "/api/v1/configure", tc.body, &got)
 		if !got.Configured || got.Queue != "q" || got.Storage != "segments" || got.PartitionID != nil || got.Namespace != tc.namespace || got.Task != tc.task {

@@ -104,8 +104,10 @@ func TestEverySettingIsDocumented(t *testing.T) {
 
 func TestZeroMeansTheDefault(t *testing.T) {
 	t.Parallel()
-	c, _, err := load([]string{"--pool-size=0", "--shards=0", "--writers=0", "--dedup-cache-mb=0", "--segment-cache-mb=0",
-		"--max-body-bytes=0", "--max-body-bytes-in-flight=0", "--statement-timeout-ms=0", "--pop-timeout-ms=0"}, environment("PG_PORT", "0", "PORT", "0"))
+	c, _, err := load([]string{
+		"--pool-size=0", "--shards=0", "--writers=0", "--dedup-cache-mb=0", "--segment-cache-mb=0",
+		"--max-body-bytes=0", "--max-body-bytes-in-flight=0", "--statement-timeout-ms=0", "--pop-timeout-ms=0",
+	}, environment("PG_PORT", "0", "PORT", "0"))
 	want := DefaultConfig()
 	want.Listen = "127.0.0.1:6632"
 	if err != nil || c != want {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,8 +44,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	// What was started is stopped in the opposite order, however far the start came.
 	var closers []func() error
 	defer func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			err = errors.Join(err, closers[i]())
+		for _, closer := range slices.Backward(closers) {
+			err = errors.Join(err, closer())
 		}
 	}()
 	fail := func(doing string, err error) error {
@@ -148,14 +149,14 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	case <-ctx.Done():
 	}
 	log.Info("stopping")
-	return stopServing(server, engine, cfg.StopTimeout, log)
+	return stopServing(context.WithoutCancel(ctx), server, engine, cfg.StopTimeout, log)
 }
 
 // stopServing refuses new connections, answers parked pops and waits for what is in flight. What does
 // not finish in time is cut off: its client knows no outcome, as after a crash.
-func stopServing(server *http.Server, engine *queue.Engine, timeout time.Duration, log *slog.Logger) error {
+func stopServing(ctx context.Context, server *http.Server, engine *queue.Engine, timeout time.Duration, log *slog.Logger) error {
 	engine.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {

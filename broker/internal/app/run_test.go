@@ -347,7 +347,7 @@ func TestDev(t *testing.T) {
 // t.TempDir is not.
 func openDir(t *testing.T) string {
 	t.Helper()
-	parent, err := os.MkdirTemp("", "posthorn-app-test-")
+	parent, err := os.MkdirTemp("", "posthorn-app-test-") //nolint:usetesting // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}
