@@ -282,6 +282,7 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 		return nil
 	}
 	offset := e.clockOffset()
+	e.metrics.claims.Inc()
 	return e.retrying(ctx, "claim messages", func(ctx context.Context) error {
 		batch := &pgx.Batch{} // one implicit transaction
 		for s, ids := range shared {

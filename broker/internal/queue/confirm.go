@@ -17,12 +17,12 @@ func (e *Engine) confirmGroups(groups []*pushGroup) {
 		}
 		return e.readOrigins(ctx, asks)
 	})
+	if err != nil {
+		e.fail(groups, err)
+		return
+	}
 	touched := map[*shard][]*pushGroup{}
 	for _, g := range groups {
-		if err != nil {
-			e.failGroup(g, err)
-			continue
-		}
 		touched[g.part.shard] = append(touched[g.part.shard], g)
 	}
 	for s, groups := range touched {

@@ -1,4 +1,21 @@
 package queue
 
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
 // Parked is how many pops wait.
 func (e *Engine) Parked() int { return e.pops.parked() }
+
+// ClaimStatements is how often pops went to the database to claim something.
+func (e *Engine) ClaimStatements() int { return int(counted(e.metrics.claims)) }
+
+// counted reads a counter.
+func counted(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		panic(err)
+	}
+	return m.GetCounter().GetValue()
+}

@@ -200,9 +200,7 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 	}
 	e.confirm.add(unsure...)
 	e.resubmit(homeless)
-	for _, g := range late {
-		e.failGroup(g, context.DeadlineExceeded)
-	}
+	e.fail(late, context.DeadlineExceeded)
 	for _, g := range answered {
 		g.done()
 	}
@@ -526,7 +524,7 @@ func (e *Engine) settleLost(ctx context.Context, sf *shardFlight) {
 	s.contended = contendedFlushes
 	s.mu.Unlock()
 	if _, err := e.fold(ctx, e.pool, s, nil); err != nil {
-		e.settleFailed(sf, err)
+		e.fail(sf.groups, err)
 		return
 	}
 	s.requeue(sf.groups)
@@ -548,7 +546,7 @@ func (e *Engine) settleUnknown(ctx context.Context, sf *shardFlight, cause error
 	switch {
 	case err != nil:
 		sf.rollback()
-		e.settleFailed(sf, cause)
+		e.fail(sf.groups, cause)
 	case landed:
 		e.metrics.unknownLanded.Inc()
 		e.log.Warn("a commit whose answer was lost had happened", "shard", sf.shard.id, "groups", len(sf.groups), "cause", cause)
@@ -559,14 +557,15 @@ func (e *Engine) settleUnknown(ctx context.Context, sf *shardFlight, cause error
 
 // retry puts the groups back once more with the ids they have; a second failure is final.
 func (sf *shardFlight) retry(e *Engine, cause error) {
-	var again []*pushGroup
+	var again, failed []*pushGroup
 	for _, g := range sf.groups {
 		if g.tries++; g.tries > 1 && !pg.Retryable(cause) || g.tries > maxRaces {
-			e.failGroup(g, cause)
+			failed = append(failed, g)
 			continue
 		}
 		again = append(again, g)
 	}
+	e.fail(failed, cause)
 	sf.shard.requeue(again)
 }
 
@@ -574,19 +573,13 @@ func (sf *shardFlight) retry(e *Engine, cause error) {
 func (e *Engine) settleRefused(sf *shardFlight, cause error) {
 	sf.rollback()
 	if len(sf.groups) == 1 && sf.groups[0].alone {
-		e.settleFailed(sf, cause)
+		e.fail(sf.groups, cause)
 		return
 	}
 	for _, g := range sf.groups {
 		g.alone = true
 	}
 	sf.shard.requeue(sf.groups)
-}
-
-func (e *Engine) settleFailed(sf *shardFlight, err error) {
-	for _, g := range sf.groups {
-		e.failGroup(g, err)
-	}
 }
 
 // flushLocked flushes one claimed shard that other brokers append to as well: it locks the head,
@@ -658,7 +651,5 @@ func (e *Engine) failFirst(s *shard, err error) {
 	}
 	s.pending = kept
 	s.mu.Unlock()
-	for _, g := range failed {
-		e.failGroup(g, err)
-	}
+	e.fail(failed, err)
 }

@@ -312,9 +312,7 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 	for _, id := range gone {
 		e.queueDeleted(id)
 	}
-	for _, g := range failed {
-		e.failGroup(g, err)
-	}
+	e.fail(failed, err)
 	e.resubmit(homeless)
 	if again {
 		e.loader.add(s)

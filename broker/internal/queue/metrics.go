@@ -20,6 +20,7 @@ type metrics struct {
 	pops           *prometheus.CounterVec
 	popMessages    prometheus.Counter
 	popBatch       prometheus.Histogram
+	claims         prometheus.Counter
 	coldReads      prometheus.Counter
 	claimConflicts prometheus.Counter
 
@@ -56,6 +57,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		pops:               vector("pops_total", "Pops by outcome.", "outcome"),
 		popMessages:        counter("pop_messages_total", "Messages delivered by pops."),
 		popBatch:           histogram("pop_batch_messages", "Messages per pop that got any.", sizes),
+		claims:             counter("claims_total", "Statements that claim messages for waiting pops."),
 		coldReads:          counter("pop_cold_reads_total", "Partitions whose messages were read from PostgreSQL for a pop."),
 		claimConflicts:     counter("claim_conflicts_total", "Claims that found a cursor different from what was known."),
 		acks:               vector("acks_total", "Acknowledged items by outcome.", "outcome"),
@@ -65,7 +67,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 	if registry != nil {
 		registry.MustRegister(
 			m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.unknownCommits, m.unknownLanded,
-			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.coldReads,
+			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.coldReads,
 			m.claimConflicts, m.acks, m.deadLetters, m.ackConflicts,
 			gauge("pops_parked", "Pops that wait for a message.", func() float64 { return float64(e.pops.parked()) }),
 			gauge("dedup_bytes", "Memory of the deduplication, estimated.", func() float64 { return float64(e.dedupBytes()) }),

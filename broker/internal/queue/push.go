@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
 )
 
 // pushGroup is what one request appends to one partition: it is committed as a whole or not at all.
@@ -234,15 +236,18 @@ func (e *Engine) submit(groups []*pushGroup) {
 	}
 	e.ensurePartitions(known)
 	touched := map[*shard]struct{}{}
+	var failed []*pushGroup
+	var cause error
 	for i, g := range groups {
 		if err := wants[i].err; err != nil {
-			e.failGroup(g, err)
+			failed, cause = append(failed, g), err
 			continue
 		}
 		g.part = wants[i].found
 		g.part.shard.enqueue(g)
 		touched[g.part.shard] = struct{}{}
 	}
+	e.fail(failed, cause)
 	if len(touched) > 0 {
 		e.wakeWriters()
 	}
@@ -256,26 +261,36 @@ func (e *Engine) resubmit(groups []*pushGroup) {
 	e.inflight.Add(1) // held on behalf of the pushes that wait
 	go func() {
 		defer e.inflight.Done()
-		var live []*pushGroup
+		var live, lost []*pushGroup
 		for _, g := range groups {
 			if g.tries++; g.tries > maxRaces {
-				e.failGroup(g, errRace)
+				lost = append(lost, g)
 				continue
 			}
 			g.part, g.facts = nil, facts{}
 			live = append(live, g)
 		}
+		e.fail(lost, errRace)
 		e.submit(live)
 	}()
 }
 
-// failGroup answers Failed for a whole group.
-func (e *Engine) failGroup(g *pushGroup, err error) {
-	e.log.Error("push failed", "queue", g.queue, "partition", g.partition, "items", len(g.entries), "err", err)
-	for i := range g.entries {
-		g.entries[i].status = Failed
+// fail answers Failed for whole groups. When the cause is a lost connection and the log could not be
+// asked afterwards, the outcome of the last attempt is not known: it may yet turn out to be stored.
+func (e *Engine) fail(groups []*pushGroup, err error) {
+	if len(groups) == 0 {
+		return
 	}
-	g.done()
+	items := 0
+	for _, g := range groups {
+		items += len(g.entries)
+		for i := range g.entries {
+			g.entries[i].status = Failed
+		}
+		g.done()
+	}
+	e.log.Error("push failed", "groups", len(groups), "items", items, "queue", groups[0].queue, "partition", groups[0].partition,
+		"outcome_unknown", pg.UnknownOutcome(err), "err", err)
 }
 
 func (e *Engine) wakeWriters() {
