@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -47,7 +48,9 @@ type edge struct {
 	stall   time.Duration // stallTimeout but in tests
 	metrics metrics
 	page    []byte
-	routed  http.Handler
+	// revalidates says that the description documents a 304 for itself.
+	revalidates bool
+	routed      http.Handler
 }
 
 // New builds the handler of the whole HTTP surface. It fails when the routes and the API description
@@ -77,6 +80,7 @@ func New(cfg Config) (http.Handler, error) {
 	if e.metrics, err = newMetrics(cfg.Registry, &e.bodies); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
+	e.revalidates = slices.Contains(ops["openapi"].Statuses(), http.StatusNotModified)
 	e.routed = e.router(routes, ops)
 	return e, nil
 }
@@ -156,7 +160,7 @@ func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operati
 		if err := op.CheckResponse(ans.status, h, ans.body); err != nil {
 			e.log.ErrorContext(r.Context(), "the answer violates the API description",
 				"request_id", ex.id, "operation", op.ID, "status", ans.status, "error", err)
-			ans = errorAnswer(http.StatusInternalServerError, "the answer does not conform to the API description")
+			ans = e.answerError(ex, errNonconform)
 			for name := range h {
 				if name != requestIDHeader {
 					h.Del(name)
@@ -167,7 +171,6 @@ func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operati
 	}
 	ex.status = ans.status
 	ex.replied = true
-	ex.bytesOut = int64(len(ans.body))
 	e.setWriteDeadline(w, len(ans.body))
 	if bodiless(ans.status) {
 		w.WriteHeader(ans.status)
@@ -176,7 +179,8 @@ func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operati
 	h.Set("Content-Length", strconv.Itoa(len(ans.body)))
 	w.WriteHeader(ans.status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(ans.body) // the client is gone, or net/http closes the connection
+		n, _ := w.Write(ans.body) // on an error the client is gone, and net/http closes the connection
+		ex.bytesOut = int64(n)
 	}
 }
 

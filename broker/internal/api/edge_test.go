@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
 
@@ -656,11 +658,61 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestNotModified answers 304 where the description documents it, and the document otherwise.
 func TestNotModified(t *testing.T) {
 	t.Parallel()
+	b := start(t, nil)
+	req := b.request("GET", "/openapi.json", nil)
+	req.Header.Set("If-None-Match", `"`+spec(t).SHA256()+`"`)
+	want := 200
+	if b.edge.revalidates {
+		want = 304
+	}
+	if r := b.send(req); r.status != want || (want == 304) != (len(r.body) == 0) {
+		t.Errorf("%d, %d bytes", r.status, len(r.body))
+	}
 	for header, want := range map[string]bool{"": false, `"a"`: true, `W/"a"`: true, `"b", "a"`: true, "*": true, `"b"`: false, "a": false} {
 		if matchesTag(header, `"a"`) != want {
 			t.Errorf("%q", header)
+		}
+	}
+}
+
+// TestErrorCatalogue answers every error as the catalogue of the description has it.
+func TestErrorCatalogue(t *testing.T) {
+	t.Parallel()
+	causes := map[string]error{
+		"nonconforming-answer": errNonconform,
+		"bad-body":             badBody("<field>", "<rule>"),
+		"bad-query":            badQuery("<parameter>", "<rule>"),
+		"bad-path":             badPath("<parameter>", "<rule>"),
+		"discovery-scope":      errNoDiscovery,
+		"no-such-route":        errNoRoute,
+		"queue-not-found":      fmt.Errorf("read: %w", queue.ErrQueueNotFound),
+		"body-too-large":       errTooLarge,
+		"too-many-requests":    errBusy,
+		"internal":             errors.New("anything else"),
+		"unavailable":          fmt.Errorf("pop: %w", queue.ErrUnavailable),
+		"stopping":             queue.ErrStopped,
+		"unauthorized":         nil, // nothing is authenticated yet
+		"forbidden":            nil,
+	}
+	e := &edge{cfg: Config{MaxBody: DefaultMaxBody}, log: slog.New(slog.DiscardHandler)}
+	for _, entry := range spec(t).Errors() {
+		cause, known := causes[entry.ID]
+		if !known {
+			t.Errorf("%s is answered by nothing", entry.ID)
+		}
+		if cause == nil {
+			continue
+		}
+		ans := e.answerError(&exchange{}, cause)
+		var body struct{ Error, Code string }
+		if err := json.Unmarshal(ans.body, &body); err != nil {
+			t.Fatal(err)
+		}
+		if ans.status != entry.Status || body.Error != entry.Error || body.Code != entry.Code {
+			t.Errorf("%s: answered %d %+v, described %+v", entry.ID, ans.status, body, entry)
 		}
 	}
 }

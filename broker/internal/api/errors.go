@@ -15,10 +15,11 @@ import (
 var (
 	errNoRoute     = errors.New("no such route")
 	errTooLarge    = errors.New("body too large")
-	errBusy        = errors.New("too many request bytes in flight")
+	errBusy        = errors.New("too many request body bytes in flight")
 	errSlowBody    = errors.New("bad body: did not arrive in time")
 	errCutBody     = errors.New("bad body: ended early or is badly chunked")
 	errNoDiscovery = errors.New("namespace or task is required")
+	errNonconform  = errors.New("the answer does not conform to the API description")
 )
 
 // Texts of answers that do not come from the error itself.
@@ -54,6 +55,8 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))
 	case errors.Is(err, queue.ErrStopped):
 		return soon(errorAnswer(http.StatusServiceUnavailable, stoppingText))
+	case errors.Is(err, errNonconform):
+		return errorAnswer(http.StatusInternalServerError, errNonconform.Error())
 	default:
 		e.log.Error("internal error", "request_id", ex.id, "operation", ex.operation(), "error", err)
 		return errorAnswer(http.StatusInternalServerError, internalText)

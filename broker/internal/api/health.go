@@ -69,7 +69,7 @@ func (e *edge) status(*call) (answer, error) {
 func (e *edge) openapiDocument(c *call) (answer, error) {
 	tag := `"` + e.cfg.Spec.SHA256() + `"`
 	header := map[string]string{"ETag": tag, "Cache-Control": "no-cache"}
-	if matchesTag(c.head.Get("If-None-Match"), tag) {
+	if e.revalidates && matchesTag(c.head.Get("If-None-Match"), tag) {
 		return answer{status: http.StatusNotModified, header: header}, nil
 	}
 	return answer{status: http.StatusOK, header: header, body: e.cfg.Spec.JSON()}, nil

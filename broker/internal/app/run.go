@@ -67,7 +67,6 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 			return server.Stop(ctx)
 		})
 		database.URL = server.URL()
-		log.Info("managed PostgreSQL started", "data", server.DataDir())
 	}
 
 	pool, err := openDatabase(ctx, database, startTimeout, log)
@@ -140,6 +139,10 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	}
 	server := newServer(handler, log)
 	go func() { failed <- server.Serve(listener) }()
+	log.Info("listening", "address", listener.Addr().String(), "version", version, "test_clock", testing)
+	if !isLoopback(listener.Addr()) {
+		log.Warn("other machines can reach this broker, and nothing is authenticated")
+	}
 	announce(out, version, listener.Addr())
 
 	select {
