@@ -138,3 +138,42 @@ func fill(b *testing.B, e *queue.Engine, name string, n int) {
 	}
 	wait.Wait()
 }
+
+// BenchmarkPopWide pops from a queue of 100 000 partitions of which ten have a message.
+func BenchmarkPopWide(b *testing.B) {
+	const partitions, filled = 100_000, 10
+	e := broker(b, durable(b), queue.Config{})
+	for from := 0; from < partitions; from += 10_000 {
+		items := make([]queue.PushItem, 10_000)
+		for i := range items {
+			items[i] = queue.PushItem{Queue: "wide", Partition: strconv.Itoa(from + i), Payload: payload}
+		}
+		if _, err := e.Push(b.Context(), items); err != nil {
+			b.Fatal(err)
+		}
+	}
+	all := queue.PopRequest{Queue: "wide", Batch: 10_000, AutoAck: true}
+	for n := 0; n < partitions; {
+		r, err := e.Pop(b.Context(), all)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n += len(r.Partitions)
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		b.StopTimer()
+		items := make([]queue.PushItem, filled)
+		for j := range items {
+			items[j] = queue.PushItem{Queue: "wide", Partition: strconv.Itoa((i*filled + j) * 997 % partitions), Payload: payload}
+		}
+		if _, err := e.Push(b.Context(), items); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		r, err := e.Pop(b.Context(), all)
+		if err != nil || len(r.Partitions) != filled {
+			b.Fatalf("%d partitions, %v", len(r.Partitions), err)
+		}
+	}
+}

@@ -19,3 +19,6 @@ func counted(c prometheus.Counter) float64 {
 	}
 	return m.GetCounter().GetValue()
 }
+
+// DedupBytes is the memory that deduplication holds, estimated.
+func (e *Engine) DedupBytes() int64 { return e.dedupBytes() }

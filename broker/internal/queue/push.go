@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -236,10 +237,14 @@ func (e *Engine) submit(groups []*pushGroup) {
 	}
 	e.ensurePartitions(known)
 	touched := map[*shard]struct{}{}
-	var failed []*pushGroup
+	var failed, homeless []*pushGroup
 	var cause error
 	for i, g := range groups {
-		if err := wants[i].err; err != nil {
+		switch err := wants[i].err; {
+		case errors.Is(err, ErrQueueNotFound): // deleted just now: the push creates it anew
+			homeless = append(homeless, g)
+			continue
+		case err != nil:
 			failed, cause = append(failed, g), err
 			continue
 		}
@@ -248,6 +253,7 @@ func (e *Engine) submit(groups []*pushGroup) {
 		touched[g.part.shard] = struct{}{}
 	}
 	e.fail(failed, cause)
+	e.resubmit(homeless)
 	if len(touched) > 0 {
 		e.wakeWriters()
 	}

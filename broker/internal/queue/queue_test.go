@@ -411,3 +411,59 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// TestDedupUnderMemoryPressure pushes far more ids into one partition than its memory may hold.
+func TestDedupUnderMemoryPressure(t *testing.T) {
+	t.Parallel()
+	const messages, request = 150_000, 5_000
+	e := broker(t, pgtest.URL(t), queue.Config{Shards: 1, DedupCacheBytes: 2 << 20, SegmentCacheBytes: 1})
+	for from := 0; from < messages; from += request {
+		items := make([]queue.PushItem, request)
+		for i := range items {
+			items[i] = queue.PushItem{Queue: "q", TransactionID: fmt.Sprint(from + i), Payload: []byte("0")}
+		}
+		for _, r := range push(t, e, items...) {
+			if r.Status != queue.Queued {
+				t.Fatalf("a new id was answered %s", r.Status)
+			}
+		}
+	}
+	if held := e.DedupBytes(); held > 3<<20 {
+		t.Errorf("%d bytes are held, the budget is %d", held, 2<<20)
+	}
+	var again []queue.PushItem
+	for n := 0; n < messages; n += 1499 {
+		again = append(again, queue.PushItem{Queue: "q", TransactionID: fmt.Sprint(n), Payload: []byte("0")})
+	}
+	for i, r := range push(t, e, again...) {
+		if r.Status != queue.Duplicate || r.MessageID == uuid.Nil {
+			t.Fatalf("id %s again: %+v", again[i].TransactionID, r)
+		}
+	}
+}
+
+func TestDeletedQueueIsSweptAway(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e := broker(t, url, queue.Config{})
+	var items []queue.PushItem
+	for i := range 250 {
+		items = append(items, item("gone", fmt.Sprint(i), "x"), item("kept", fmt.Sprint(i), "x"))
+	}
+	push(t, e, items...)
+	ackAll(t, e, pop(t, e, queue.PopRequest{Queue: "gone", Partitions: 0}), queue.DeadLetter)
+	must(e.DeleteQueue(t.Context(), "gone"))
+	db := pgtest.Admin(t, url)
+	count := func(sql string) (n int) {
+		if err := db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	waitFor(t, "the rows to be swept away", func() bool {
+		return count(`select count(*) from segment`) == 250 && count(`select count(*) from partition`) == 250 &&
+			count(`select (select count(*) from cursor) + (select count(*) from dead_letter) + (select count(*) from consumer_group)`) == 0
+	})
+	expect(t, "tombstones", count(`select count(*) from queue_tombstone`), 1)
+	expect(t, "the other queue", len(ids(pop(t, e, queue.PopRequest{Queue: "kept", Partitions: 0, Batch: 1000}))), 250)
+}
