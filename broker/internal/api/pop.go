@@ -102,7 +102,8 @@ func (e *edge) seed(req *queue.PopRequest, p *params) {
 		return
 	}
 	if t, ok := parseISO(from); ok {
-		req.FromNew, req.From = false, t
+		// The wire starts at a time, the engine after one; messages have microseconds.
+		req.FromNew, req.From = false, t.Add(-time.Microsecond)
 	}
 }
 
