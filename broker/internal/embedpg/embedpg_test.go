@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -367,6 +368,23 @@ func TestKilledOwnerIsSucceeded(t *testing.T) {
 	}
 }
 
+func TestServerEndsWithItsOwner(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has a parent-death signal; elsewhere the next Start ends the server")
+	}
+	dir := dataDir(t)
+	owner, pid := startOwner(t, dir)
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait()
+	eventually(t, "the server ends", func() bool { return commandLine(pid) == nil })
+	if _, err := os.Stat(filepath.Join(dir, "postgres", "postmaster.pid")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it did not shut down in order: %v", err)
+	}
+}
+
 func TestOwnerAndPostmasterKilledTogether(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -441,14 +459,15 @@ func TestPidFileOfAStranger(t *testing.T) {
 		_ = stranger.Process.Kill()
 		_ = stranger.Wait()
 	}()
-	path := filepath.Join(dir, "postgres", "postmaster.pid")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "\n")
-	if err := os.WriteFile(path, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"+rest), 0o600); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{filepath.Join(s.pgdata, "postmaster.pid"), filepath.Join(s.socketDir, ".s.PGSQL.5432.lock")} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(text), "\n")
+		if err := os.WriteFile(path, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"+rest), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s = start(t, fast(dir))
 	if one := queryText(t, s, `SELECT '1'`); one != "1" {
@@ -701,8 +720,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := []string{
-		"TestDataSurvivesAStop", "TestSecondOwnerIsRefused", "TestKilledPostmasterIsStartedAgain",
-		"TestKilledOwnerIsSucceeded", "TestOrphanIsStopped", "TestPidFileOfAStranger",
+		"TestDataSurvivesAStop", "TestKilledOwnerIsSucceeded", "TestServerEndsWithItsOwner", "TestPidFileOfAStranger",
 	}
 	cmd := exec.CommandContext(deadline(t), binary, "-test.v", "-test.run=^("+strings.Join(tests, "|")+")$")
 	cmd.Dir = work

@@ -385,6 +385,18 @@ func (s *Server) prepareSocketDir() error {
 	return nil
 }
 
+// removeSocket removes a dead server's socket and its lock file, which names a
+// process id just as postmaster.pid does. The directory is ours alone.
+func (s *Server) removeSocket() error {
+	socket := filepath.Join(s.socketDir, ".s.PGSQL."+s.port())
+	for _, path := range []string{socket, socket + ".lock"} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove a dead server's socket: %w", err)
+		}
+	}
+	return nil
+}
+
 // busyFor is how long a start is retried while remains of a killed server are
 // in use: its last backends hold the shared memory until they notice.
 const busyFor = 15 * time.Second
@@ -398,6 +410,9 @@ func (s *Server) launch(ctx context.Context) error {
 	begin := time.Now()
 	for {
 		if _, err := endOrphan(ctx, s.pgdata); err != nil {
+			return err
+		}
+		if err := s.removeSocket(); err != nil {
 			return err
 		}
 		from := s.log.size()

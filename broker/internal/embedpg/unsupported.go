@@ -19,5 +19,11 @@ func Start(context.Context, Config) (*Server, error) {
 // URL names the database.
 func (s *Server) URL() string { return "" }
 
+// DataDir is empty.
+func (s *Server) DataDir() string { return "" }
+
+// Destroy returns errors.ErrUnsupported on this system.
+func Destroy(context.Context, string) error { return errors.ErrUnsupported }
+
 // Stop does nothing.
 func (s *Server) Stop(context.Context) error { return nil }
