@@ -462,9 +462,9 @@ func TestUnreadBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(conn, "GET /api/v1/pop/queue/q?wait=true&timeout=60000 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-	eventually(t, "the pop is in flight", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 1 })
+	eventually(t, "the pop is in flight", func() bool { return inFlight(t, b) == 1 })
 	_ = conn.Close()
-	eventually(t, "the pop is given up", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 0 })
+	eventually(t, "the pop is given up", func() bool { return inFlight(t, b) == 0 })
 }
 
 // TestBodiesInFlight refuses bodies beyond the sum, and accepts again when others are done.
@@ -611,12 +611,12 @@ func TestClientLeaves(t *testing.T) {
 		}
 		left <- err
 	}()
-	eventually(t, "the pop is in flight", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 1 })
+	eventually(t, "the pop is in flight", func() bool { return inFlight(t, b) == 1 })
 	leave()
 	if err := <-left; err == nil {
 		t.Fatal("the pop was answered")
 	}
-	eventually(t, "the pop is given up", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 0 })
+	eventually(t, "the pop is given up", func() bool { return inFlight(t, b) == 0 })
 	b.push("parked", "p", "t", `"for the living"`)
 	var got popped
 	b.ask(200, "GET", "/api/v1/pop/queue/parked?wait=true&timeout=5000", "", &got)
@@ -625,8 +625,10 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-func gaugeOf(t testing.TB, b *broker, name string) float64 {
+// inFlight is how many requests are being answered.
+func inFlight(t testing.TB, b *broker) float64 {
 	t.Helper()
+	const name = "posthorn_http_requests_in_flight"
 	families, err := b.edge.cfg.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -648,7 +650,7 @@ func TestDrain(t *testing.T) {
 	for range 3 {
 		go func() { answers <- b.do("GET", "/api/v1/pop/queue/parked?wait=true&timeout=60000", "") }()
 	}
-	eventually(t, "the pops are in flight", func() bool { return gaugeOf(t, b, "posthorn_http_requests_in_flight") == 3 })
+	eventually(t, "the pops are in flight", func() bool { return inFlight(t, b) == 3 })
 	b.engine.Drain()
 	for range 3 {
 		r := <-answers

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,10 +76,14 @@ func TestEveryVariable(t *testing.T) {
 	}
 }
 
-// TestEverySettingIsDocumented holds the table, the fields and their comments together.
+// TestEverySettingIsDocumented holds the table, the fields, their comments and the page together.
 func TestEverySettingIsDocumented(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("config.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/operations/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,12 +93,16 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		t.Errorf("%d fields, %d settings", fields, len(table))
 	}
 	for _, s := range table {
-		if s.flag != "" && !strings.Contains(string(source), "--"+s.flag) {
-			t.Errorf("--%s stands in no comment", s.flag)
+		names := slices.Clone(s.env)
+		if s.flag != "" {
+			names = append(names, "--"+s.flag)
 		}
-		for _, name := range s.env {
+		for _, name := range names {
 			if !strings.Contains(string(source), name) {
-				t.Errorf("%s stands in no comment", name)
+				t.Errorf("%s stands in no comment of Config", name)
+			}
+			if !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("%s is missing in docs/operations/configuration.md", name)
 			}
 		}
 		if s.secret && s.flag != "" {
