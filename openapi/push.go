@@ -3,6 +3,7 @@ package openapi
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"unsafe"
 )
 
@@ -65,18 +66,23 @@ func newPushPlan(body *node) (*pushPlan, error) {
 	if body == nil {
 		return nil, errors.New("the body of a push is not compiled")
 	}
-	items := body.index("items")
+	items := body.property("items")
 	if items < 0 || body.props[items].node.items == nil {
 		return nil, errors.New("the body of a push has no array of items")
 	}
 	p := &pushPlan{body: body, array: body.props[items].node}
 	p.item = p.array.items
-	p.queue, p.partition = p.item.index("queue"), p.item.index("partition")
-	p.transactionID, p.payload = p.item.index("transactionId"), p.item.index("payload")
+	p.queue, p.partition = p.item.property("queue"), p.item.property("partition")
+	p.transactionID, p.payload = p.item.property("transactionId"), p.item.property("payload")
 	if p.queue < 0 || p.partition < 0 || p.transactionID < 0 || p.payload < 0 {
 		return nil, errors.New("an item of a push lacks a property")
 	}
 	return p, nil
+}
+
+// property is the index of a property, -1 for none.
+func (n *node) property(name string) int {
+	return slices.IndexFunc(n.props, func(p property) bool { return p.name == name })
 }
 
 // cutter collects the items of a push while its body is scanned.

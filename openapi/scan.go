@@ -229,21 +229,30 @@ func (s *scanner) digits() bool {
 
 // str consumes a string and returns what stands between its quotes.
 func (s *scanner) str() (content []byte, escaped, ok bool) {
+	data := s.data
 	start := s.pos + 1
 	i := start
 	for {
-		i = plain(s.data, i)
-		if i >= len(s.data) {
-			s.pos = len(s.data)
+		// Eight bytes at a time, up to the first that is a quote, a backslash or a control character.
+		for i+8 <= len(data) {
+			found := special(binary.LittleEndian.Uint64(data[i:]))
+			if found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+				break
+			}
+			i += 8
+		}
+		if i >= len(data) {
+			s.pos = len(data)
 			return nil, false, s.fail("unexpected %s of the body in a string")
 		}
-		switch c := s.data[i]; {
+		switch c := data[i]; {
 		case c == '"':
 			s.pos = i + 1
-			return s.data[start:i], escaped, true
+			return data[start:i], escaped, true
 		case c == '\\':
 			escaped = true
-			n := escapeLength(s.data[i:])
+			n := escapeLength(data[i:])
 			if n == 0 {
 				s.pos = i
 				return nil, false, s.fail("broken escape (%s)")
@@ -263,24 +272,12 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the position of the first byte from i on that is a quote, a backslash or a control character, or
-// len(data). It looks at eight bytes at a time: a lane's high bit tells that it holds one of them. A borrow may set
+// special has the high bit of each lane of w that holds a quote, a backslash or a control character. A borrow may set
 // the bit of a lane above a true one, never below, so the lowest set bit is exact.
-func plain(data []byte, i int) int {
-	for i+8 <= len(data) {
-		w := binary.LittleEndian.Uint64(data[i:])
-		quote := w ^ ('"' * ones)
-		slash := w ^ ('\\' * ones)
-		found := ((quote - ones) &^ quote) | ((slash - ones) &^ slash) | ((w - ' '*ones) &^ w)
-		if found &= highs; found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-		i += 8
-	}
-	for i < len(data) && data[i] != '"' && data[i] != '\\' && data[i] >= ' ' {
-		i++
-	}
-	return i
+func special(w uint64) uint64 {
+	quote := w ^ ('"' * ones)
+	slash := w ^ ('\\' * ones)
+	return (((quote - ones) &^ quote) | ((slash - ones) &^ slash) | ((w - ' '*ones) &^ w)) & highs
 }
 
 // escapeLength is the length of the escape that rest starts with, 0 if it is none.

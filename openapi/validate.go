@@ -210,12 +210,8 @@ func (s *scanner) find(n *node, name []byte, escaped bool) int {
 			return -1
 		}
 	}
-	return n.index(string(name))
-}
-
-func (n *node) index(name string) int {
 	for i := range n.props {
-		if n.props[i].name == name {
+		if n.props[i].name == string(name) {
 			return i
 		}
 	}
