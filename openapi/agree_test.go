@@ -66,6 +66,10 @@ func grow(r *rand.Rand, n *node, out *bytes.Buffer, odd int) {
 		out.WriteString(fragments[r.IntN(len(fragments))])
 		return
 	}
+	if n.branches != nil {
+		grow(r, n.branches[r.IntN(len(n.branches))], out, odd)
+		return
+	}
 	switch {
 	case n.kinds&kindObject != 0 && !n.raw:
 		out.WriteByte('{')
@@ -160,6 +164,9 @@ func TestEachFragmentAgrees(t *testing.T) {
 	for name, b := range compiled(t) {
 		n := b.node
 		open, end := "", ""
+		if n.branches != nil {
+			n = n.branches[0]
+		}
 		for n.kinds&kindArray != 0 {
 			n, open, end = n.items, open+"[", "]"+end
 		}

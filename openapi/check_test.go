@@ -241,6 +241,8 @@ func TestResponses(t *testing.T) {
 		{"charset", "push", 201, "Application/JSON; charset=utf-8", `[]`, ""},
 		{"unknown original", "push", 201, "application/json", `[{` + strings.Replace(result, "0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b83", "00000000-0000-0000-0000-000000000000", 1) + `,"status":"duplicate"}]`, ""},
 		{"maintenance", "push", 500, "application/json", `[{` + result + `,"status":"failed"}]`, ""},
+		{"neither results nor an error", "push", 500, "application/json", `"no"`, "response: body must be an array or an object"},
+		{"wrong result at 500", "push", 500, "application/json", `[{` + result + `,"status":1}]`, "response: [0].status must be a string"},
 		{"own failure", "push", 500, "application/json", `{"error":"internal error"}`, ""},
 		{"undocumented status", "push", 202, "application/json", `[]`, "response: status 202 is not documented for push"},
 		{"no content type", "push", 201, "", `[]`, "response: Content-Type must be application/json"},

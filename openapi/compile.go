@@ -49,6 +49,8 @@ type node struct {
 	items              *node // nil: any
 	minItems, maxItems int
 
+	branches []*node // of a oneOf, no two of one kind
+
 	props    []property
 	required uint64 // bits of props
 	longest  int    // bytes of the longest name
@@ -136,6 +138,9 @@ func compile(ref *openapi3.SchemaRef, above ...*openapi3.Schema) (*node, error) 
 		n.raw, n.kinds = true, anyKind
 		return n, nil
 	}
+	if len(schema.OneOf) > 0 {
+		return n, n.compileBranches(schema, append(above, schema))
+	}
 	if types := schema.Type.Slice(); len(types) == 1 {
 		n.kinds, n.wrong = kinds[types[0]], typeRule(types[0], schema.Nullable)
 	}
@@ -171,6 +176,28 @@ func compile(ref *openapi3.SchemaRef, above ...*openapi3.Schema) (*node, error) 
 		}
 	}
 	return n, n.compileObject(schema, above)
+}
+
+// compileBranches compiles a oneOf whose branches are of different kinds, so that a value's first byte chooses.
+func (n *node) compileBranches(schema *openapi3.Schema, above []*openapi3.Schema) error {
+	if schema.Type != nil || schema.Nullable || len(schema.Properties) > 0 || len(schema.Required) > 0 || len(schema.Enum) > 0 {
+		return errors.New("oneOf beside other keywords")
+	}
+	var names []string
+	for i, ref := range schema.OneOf {
+		branch, err := compile(ref, above...)
+		if err != nil {
+			return fmt.Errorf("oneOf %d: %w", i, err)
+		}
+		if n.kinds&branch.kinds != 0 {
+			return errors.New("oneOf of branches of one kind")
+		}
+		n.kinds |= branch.kinds
+		n.branches = append(n.branches, branch)
+		names = append(names, strings.TrimPrefix(branch.wrong, "must be "))
+	}
+	n.wrong = "must be " + strings.Join(names, " or ")
+	return nil
 }
 
 func (n *node) compileString(schema *openapi3.Schema) error {
@@ -261,7 +288,6 @@ func unsupported(schema *openapi3.Schema) string {
 		name string
 		used bool
 	}{
-		{"oneOf", len(schema.OneOf) > 0},
 		{"anyOf", len(schema.AnyOf) > 0},
 		{"allOf", len(schema.AllOf) > 0},
 		{"not", schema.Not != nil},

@@ -50,6 +50,9 @@ func (s *Spec) checkByKin(schema *openapi3.Schema, data []byte) *CheckError {
 // elide copies one value with stand-ins for what kin must not see.
 func (s *scanner) elide(schema *openapi3.Schema, dst *bytes.Buffer) bool {
 	start := s.pos
+	if branch := branchOf(schema, kindOf(s.peek())); branch != nil {
+		schema = branch
+	}
 	composed := len(schema.OneOf)+len(schema.AnyOf)+len(schema.AllOf) > 0 || schema.Not != nil
 	switch c := s.peek(); {
 	case isRaw(schema):
@@ -97,6 +100,24 @@ func (s *scanner) elide(schema *openapi3.Schema, dst *bytes.Buffer) bool {
 		dst.Write(s.data[start:s.pos])
 		return true
 	}
+}
+
+// branchOf is the only branch of a oneOf that a value of kind k can match by its type, nil when that is not clear.
+func branchOf(schema *openapi3.Schema, k kind) (only *openapi3.Schema) {
+	for _, ref := range schema.OneOf {
+		types := ref.Value.Type.Slice()
+		if len(types) != 1 {
+			return nil
+		}
+		if kinds[types[0]] != k {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = ref.Value
+	}
+	return only
 }
 
 func (s *scanner) elideObject(schema *openapi3.Schema, dst *bytes.Buffer) bool {
@@ -168,6 +189,9 @@ func checkBytes(schema *openapi3.Schema, value any) *CheckError {
 	if isRaw(schema) {
 		return nil
 	}
+	if branch := branchOf(schema, kindOfValue(value)); branch != nil {
+		schema = branch
+	}
 	switch value := value.(type) {
 	case string:
 		if limit, ok := extensionInt(schema.Extensions, "x-maxBytes"); ok && len(value) > limit {
@@ -199,6 +223,18 @@ func checkBytes(schema *openapi3.Schema, value any) *CheckError {
 		}
 	}
 	return nil
+}
+
+func kindOfValue(value any) kind {
+	switch value.(type) {
+	case string:
+		return kindString
+	case []any:
+		return kindArray
+	case map[string]any:
+		return kindObject
+	}
+	return 0
 }
 
 // explain puts kin's verdict into the words of this package.

@@ -198,7 +198,7 @@ func (s *Spec) Requirement(id string) (Requirement, bool) {
 func (s *Spec) Errors() []ErrorEntry { return slices.Clone(s.errors) }
 
 // Uncompiled lists the bodies whose schemas kin-openapi checks, with the keyword that the compiler does not know:
-// "push 500: keyword oneOf".
+// "advanceClock request: advance: pattern …".
 func (s *Spec) Uncompiled() []string { return slices.Clone(s.uncompiled) }
 
 // Profiles returns the conformance profiles of the operation's requirements, sorted.

@@ -129,7 +129,7 @@ func TestUnsupportedKeywords(t *testing.T) {
 		`{type: array, items: {type: string}, uniqueItems: true}`, `{type: array, items: {type: string, maxLength: 1}}`,
 		`{type: object, minProperties: 1}`, `{type: object, maxProperties: 1}`, `{type: object, additionalProperties: {type: string}}`, `{type: object, required: [a]}`,
 		`{type: object, properties: {a: {type: string, readOnly: true}}}`, `{type: object, properties: {a: {type: string, writeOnly: true}}}`,
-		`{oneOf: [{type: string}]}`, `{anyOf: [{type: string}]}`, `{allOf: [{type: string}]}`, `{not: {type: string}}`, `{type: string, x-new: 1}`,
+		`{oneOf: [{type: string}, {type: string, minLength: 1}]}`, `{nullable: true, oneOf: [{type: string}]}`, `{oneOf: [{anyOf: [{type: string}]}]}`, `{anyOf: [{type: string}]}`, `{allOf: [{type: string}]}`, `{not: {type: string}}`, `{type: string, x-new: 1}`,
 	} {
 		var doc yaml.Node
 		if err := yaml.Unmarshal([]byte(strings.Replace(small, "queue: {type: string}", "queue: "+text, 1)), &doc); err != nil {

@@ -15,6 +15,9 @@ func (s *scanner) check(n *node) *CheckError {
 		}
 		return nil
 	}
+	if n.branches != nil {
+		return s.checkBranches(n)
+	}
 	switch c := s.peek(); {
 	case c == '"':
 		return s.checkString(n)
@@ -45,6 +48,38 @@ func (s *scanner) check(n *node) *CheckError {
 		}
 		return nil
 	}
+}
+
+// kindOf is the kind of the value that a byte begins, none when no value begins so.
+func kindOf(first byte) kind {
+	switch {
+	case first == '"':
+		return kindString
+	case first == '{':
+		return kindObject
+	case first == '[':
+		return kindArray
+	case first == '-' || '0' <= first && first <= '9':
+		return kindNumber
+	case first == 't' || first == 'f':
+		return kindBool
+	case first == 'n':
+		return kindNull
+	}
+	return 0
+}
+
+func (s *scanner) checkBranches(n *node) *CheckError {
+	k := kindOf(s.peek())
+	for _, branch := range n.branches {
+		if branch.kinds&k != 0 {
+			return s.check(branch)
+		}
+	}
+	if !s.skip() {
+		return s.broken
+	}
+	return violation(n.wrong)
 }
 
 // violation is a broken rule of the value at hand, nil for none.
