@@ -21,6 +21,9 @@ const (
 	exitInterrupted = 130 // a second signal, as shells report an interrupt
 )
 
+// shortRevision is the length of a revision in a version, as git shortens it for a large repository.
+const shortRevision = 12
+
 const usageText = `Posthorn is a durable message broker over PostgreSQL with an HTTP API.
 
 Usage:
@@ -124,16 +127,20 @@ func (p Program) refuse(err error) int {
 	}
 }
 
-// buildVersion is the version that the Go toolchain recorded, with the revision of a build from a
-// checkout.
+// buildVersion is what the Go toolchain recorded: the version of the module, or the revision of the
+// checkout that was built.
 func buildVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
-	version := info.Main.Version
-	if version == "" {
-		version = "(devel)"
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
 	}
-	return version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= shortRevision {
+			return "devel-" + s.Value[:shortRevision]
+		}
+	}
+	return "devel"
 }
