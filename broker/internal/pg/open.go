@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -134,6 +135,11 @@ func (c Config) pool() (*pgxpool.Config, error) {
 		Control:         userTimeoutControl(c.UserTimeout),
 	}
 	conn.DialFunc = dialer.DialContext
+	// A statement whose deadline passes is cancelled at the server too: it must not wait for a lock
+	// and take effect long after its caller was told that it failed.
+	conn.BuildContextWatcherHandler = func(pgConn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: pgConn, DeadlineDelay: cancelGrace}
+	}
 	conn.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool { return !discards(err) }
 
 	if c.ApplicationName != "" {
@@ -145,6 +151,9 @@ func (c Config) pool() (*pgxpool.Config, error) {
 	conn.RuntimeParams["tcp_user_timeout"] = milliseconds(c.UserTimeout)
 	return poolCfg, nil
 }
+
+// cancelGrace is how long a cancelled statement has to answer before its connection is given up.
+const cancelGrace = time.Second
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 

@@ -29,7 +29,7 @@ cross join lateral (
     left join cursor c on c.group_id = cg.id and c.partition_id = p.id
     left join lateral (
         select base + count as seed from segment
-        where cg.from_at is not null and c.partition_id is null and partition_id = p.id and created_at <= cg.from_at
+        where cg.from_at is not null and c.partition_id is null and partition_id = p.id and created_at < cg.from_at
         order by base desc limit 1
     ) f on true
     where cg.queue_id = p.queue_id

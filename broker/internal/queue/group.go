@@ -21,7 +21,7 @@ type group struct {
 	id    int64
 	queue *queueState
 	name  string
-	from  time.Time // only messages created after it; zero means all
+	from  time.Time // only messages created then or later; zero means all
 
 	cursors map[int64]*cursor // by partition
 	ready   list.List         // of *cursor: there is something to deliver
@@ -292,7 +292,7 @@ left join lateral (
 left join cursor c on c.partition_id = p.id and c.group_id = $2
 left join lateral (
     select base + count as seed from segment
-    where $3::timestamptz is not null and c.partition_id is null and partition_id = p.id and created_at <= $3
+    where $3::timestamptz is not null and c.partition_id is null and partition_id = p.id and created_at < $3
     order by base desc limit 1
 ) f on true
 where p.queue_id = $1 and ($4::bigint[] is null or p.id = any ($4))`

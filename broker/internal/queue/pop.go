@@ -497,7 +497,7 @@ func (p *popper) grown(part *partition, now time.Time) {
 	for _, g := range part.queue.groups {
 		c := g.cursors[part.id]
 		if c == nil {
-			if !g.from.IsZero() && !part.created.After(g.from) || !g.loaded {
+			if part.created.Before(g.from) || !g.loaded {
 				p.adopt(g, []int64{part.id}) // its first cursor depends on what is in the log
 				continue
 			}

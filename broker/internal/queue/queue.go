@@ -55,7 +55,7 @@ type PopRequest struct {
 	Group      string        // "" means ModeGroup
 
 	// FromNew and From only seed a group that does not exist yet: from the messages
-	// pushed after now, or after From. Both zero means from the beginning.
+	// pushed from now on, or from From on. Both zero means from the beginning.
 	FromNew bool
 	From    time.Time
 }

@@ -72,7 +72,7 @@ create table consumer_group (
     queue_id   bigint      not null,
     name       text        not null,
     mode       text        not null, -- all or new
-    from_at    timestamptz,          -- messages created after it; null means from the beginning
+    from_at    timestamptz,          -- messages created then or later; null means from the beginning
     created_at timestamptz not null,
     unique (queue_id, name)
 );
