@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
@@ -28,7 +27,7 @@ var _ = suite.Requirement("ack.request.required", func(ctx context.Context, t *s
 		`{}`, `{` + partition + `}`, `{"transactionId":"t"}`, `{"transactionId":7,` + partition + `}`, `{"transactionId":null,` + partition + `}`,
 		`{"transactionId":"t","partitionId":7}`, `{"transactionId":"t","partitionId":null}`, `[]`, `null`,
 	} {
-		rejected(post(ctx, t, "ack", body), "bad body: ")
+		rejected(post(ctx, t, "ack", body))
 	}
 }, suite.WireOnly)
 
@@ -40,10 +39,12 @@ var _ = suite.Requirement("ackBatch.request.required", func(ctx context.Context,
 		`{}`, `{"acknowledgments":null}`, `{"acknowledgments":{}}`, `{"acknowledgments":[` + string(good) + `,{"transactionId":"t"}]}`,
 		`{"acknowledgments":[` + string(good) + `,{"partitionId":"x"}]}`, `{"acknowledgments":[` + string(good) + `,7]}`,
 	} {
-		rejected(post(ctx, t, "ackBatch", body), "bad body: ")
+		rejected(post(ctx, t, "ackBatch", body))
 	}
-	Expect(ack(ctx, t, of(messages[0], "completed")).Noop).To(BeFalse(), "the refused batches acknowledged the message")
-	Expect(pop(ctx, t, queue).Messages).To(BeEmpty())
+	Expect(pop(ctx, t, queue).Messages).To(BeEmpty(), "while the lease is kept")
+	result := ack(ctx, t, of(messages[0], "completed"))
+	Expect(result.Success).To(BeTrue(), "of the first acknowledgment of the message: %s", result.reason())
+	Expect(result.Noop).To(BeFalse(), "the refused batches acknowledged the message")
 }, suite.WireOnly)
 
 var _ = suite.Requirement("ack.response.array", func(ctx context.Context, t *suite.Target) {
@@ -135,9 +136,13 @@ var _ = suite.Requirement("ack.null.absent", func(ctx context.Context, t *suite.
 }, suite.WireOnly)
 
 var _ = suite.Requirement("ack.prefix.commits", func(ctx context.Context, t *suite.Target) {
-	queue, messages := popNumbers(ctx, t, 5)
+	lease := t.Window()
+	queue, messages := popNumbers(ctx, t, 5, leaseFor(lease))
 	Expect(ack(ctx, t, of(messages[2], "completed")).Success).To(BeTrue())
-	ack(ctx, t, of(messages[3], "retry")) // which releases the lease
+	for i := range 3 {
+		Expect(ack(ctx, t, of(messages[i], "completed")).Noop).To(BeTrue(), "message %d is committed already", i)
+	}
+	t.Elapse(ctx, lease+time.Second)
 	Expect(pop(ctx, t, queue).data()).To(Equal([]string{"3", "4"}))
 })
 
@@ -147,6 +152,9 @@ var _ = suite.Requirement("ack.prefix.commits", func(ctx context.Context, t *sui
 	pushNumbersTo(ctx, t, queue, "b", 2)
 	a, b := popPartition(ctx, t, queue, "a"), popPartition(ctx, t, queue, "b")
 	other := popPartition(ctx, t, queue, "a", "consumerGroup=other")
+	for _, answer := range []popped{a, b, other} {
+		Expect(answer.Messages).To(HaveLen(2))
+	}
 	Expect(ack(ctx, t, of(a.Messages[1], "completed")).Success).To(BeTrue())
 	Expect(ack(ctx, t, of(b.Messages[0], "retry")).Success).To(BeTrue(), "the other partition is as it was")
 	Expect(popPartition(ctx, t, queue, "b").data()).To(Equal([]string{"0", "1"}))
@@ -433,6 +441,15 @@ var _ = suite.Requirement("ackBatch.order.any", func(ctx context.Context, t *sui
 	for _, order := range [][]int{{3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}} {
 		texts, rest := outcome(order...)
 		Expect(texts).To(Equal(want), "results in order %v", order)
-		Expect(slices.Equal(rest, []string{"2", "3"})).To(BeTrue(), "redelivered after order %v: %v", order, rest)
+		Expect(rest).To(Equal([]string{"2", "3"}), "redelivered after order %v", order)
+	}
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		_, messages := popNumbers(ctx, t, 4)
+		items := make([]acknowledgment, 0, len(order))
+		for _, i := range order {
+			items = append(items, of(messages[i], "completed"))
+		}
+		ackBatch(ctx, t, "", items...)
+		Expect(ack(ctx, t, of(messages[2], "completed")).Noop).To(BeTrue(), "the last message after completions in order %v", order)
 	}
 })

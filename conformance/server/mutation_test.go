@@ -1,11 +1,16 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
+	"flag"
+	"fmt"
 	"net/http/httptest"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,16 +19,44 @@ import (
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
-// heavy are requirements whose specs move megabytes. They run only for the mutations that they are expected to catch.
-var heavy = []string{"http.body.limit", "http.body.depth", "push.items.limit"}
+var update = flag.Bool("update", false, "write testdata/mutations.txt from what fails")
+
+// expectations is the table of the mutations and what each makes fail. A line is
+//
+//	mutation: requirement requirement ~operation
+//
+// where ~operation says that some answer of the operation violates its schema, whatever the specs make of it. A line
+// that ends in ... lists what fails at least, for the few defects whose further effects depend on timing.
+const expectations = "testdata/mutations.txt"
+
+// patience bounds the waits of the specs: long enough for a busy machine, short enough for defects that end in it.
+const patience = 3 * time.Second
+
+// heavy are requirements whose specs move megabytes. They run only for the mutations that are expected to fail them.
+var heavy = map[string][]reference.Mutation{
+	"http.body.limit":  {reference.SmallerBodyLimit, reference.NoBodyLimit},
+	"http.body.depth":  {reference.ShallowBodies, reference.DeepBodies},
+	"push.items.limit": {reference.SmallerItemLimit, reference.LargerItemLimit},
+}
+
+// uncaught are the MUSTs that no mutation breaks, with the reason.
+var uncaught = map[string]string{}
+
+func TestMain(m *testing.M) {
+	// Hundreds of short-lived brokers: collecting rarely halves the run, and the heap stays below a gigabyte.
+	debug.SetGCPercent(800)
+	flag.Parse()
+	os.Exit(m.Run())
+}
 
 // run runs the specs against a reference broker with the mutations, and returns the results that are no pass.
 func run(t *testing.T, specs []*suite.Spec, mutations ...reference.Mutation) []suite.Result {
 	t.Helper()
 	broker := httptest.NewServer(reference.New(mutations...))
+	defer broker.CloseClientConnections() // pops that are parked by a defect
 	t.Cleanup(broker.Close)
 	session, err := suite.Open(t.Context(), suite.Settings{
-		Target: broker.URL, Capabilities: []string{suite.CapabilityClock}, Patience: time.Second,
+		Target: broker.URL, Capabilities: []string{suite.CapabilityClock}, Patience: patience,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -32,9 +65,6 @@ func run(t *testing.T, specs []*suite.Spec, mutations ...reference.Mutation) []s
 	var bad []suite.Result
 	for _, spec := range specs {
 		result := session.Execute(context.WithoutCancel(t.Context()), spec)
-		if os.Getenv("DUR") != "" {
-			t.Logf("DUR %.3f %s", result.Duration.Seconds(), spec.ID())
-		}
 		if result.Status != suite.Pass {
 			bad = append(bad, result)
 		}
@@ -42,45 +72,168 @@ func run(t *testing.T, specs []*suite.Spec, mutations ...reference.Mutation) []s
 	return bad
 }
 
-func ids(results []suite.Result) []string {
-	var all []string
-	for _, result := range results {
-		all = append(all, result.Spec.ID())
-	}
-	return all
-}
-
 func TestReferenceConforms(t *testing.T) {
+	t.Parallel()
 	for _, result := range run(t, suite.Specs()) {
 		t.Errorf("%s: %s: %s (%s)", result.Spec.ID(), result.Status, result.Reason, result.Location)
 	}
 }
 
-func TestExplore(t *testing.T) {
-	if os.Getenv("EXPLORE") == "" {
-		t.Skip()
+// effects are the requirements that fail and the operations whose schema is violated, sorted.
+func effects(t *testing.T, results []suite.Result) []string {
+	t.Helper()
+	var all []string
+	for _, result := range results {
+		if result.Status == suite.Errored {
+			t.Errorf("a defect of the suite: %s: %s", result.Spec.ID(), result.Reason)
+		}
+		for _, violation := range result.Violations {
+			all = append(all, "~"+violation.Operation)
+		}
+		if result.Status == suite.Fail && result.Location != "" {
+			all = append(all, result.Spec.ID())
+		}
 	}
-	light := slices.DeleteFunc(suite.Specs(), func(s *suite.Spec) bool { return slices.Contains(heavy, s.ID()) })
-	for _, m := range strings.Fields(os.Getenv("EXPLORE")) {
-		t.Run(m, func(t *testing.T) {
-			t.Parallel()
-			start := time.Now()
-			bad := run(t, light, reference.Mutation(m))
-			var failed, violated []string
-			for _, r := range bad {
-				if r.Location == "" && len(r.Violations) > 0 {
-					violated = append(violated, r.Spec.ID())
-					continue
-				}
-				id := r.Spec.ID()
-				if r.Status != suite.Fail {
-					id += "(" + string(r.Status) + ":" + r.Reason + ")"
-				}
-				failed = append(failed, id)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// specsFor lists the specs that run for a mutation.
+func specsFor(mutation reference.Mutation) []*suite.Spec {
+	return slices.DeleteFunc(suite.Specs(), func(spec *suite.Spec) bool {
+		mutations, isHeavy := heavy[spec.ID()]
+		return isHeavy && !slices.Contains(mutations, mutation)
+	})
+}
+
+// TestMutations runs the whole suite once for each mutation and compares what fails with the table. With -short it
+// takes every eighth mutation.
+func TestMutations(t *testing.T) {
+	t.Parallel()
+	expected := readExpectations(t)
+	var (
+		mu   sync.Mutex
+		seen = map[reference.Mutation][]string{}
+	)
+	t.Run("each", func(t *testing.T) {
+		for i, mutation := range reference.Mutations() {
+			if testing.Short() && i%8 != 0 {
+				continue
 			}
-			t.Logf("RESULT %s\t%s\tviolations in %d\t%.1fs", m, strings.Join(failed, " "), len(violated), time.Since(start).Seconds())
-		})
+			t.Run(string(mutation), func(t *testing.T) {
+				t.Parallel()
+				got := effects(t, run(t, specsFor(mutation), mutation))
+				mu.Lock()
+				seen[mutation] = got
+				mu.Unlock()
+				if !*update {
+					compare(t, expected[mutation], got)
+				}
+			})
+		}
+	})
+	if *update {
+		writeExpectations(t, expected, seen)
 	}
 }
 
-var _ = ids
+func compare(t *testing.T, want, got []string) {
+	t.Helper()
+	if len(want) == 0 {
+		t.Errorf("%s has no line for the mutation, which makes these fail: %v", expectations, got)
+		return
+	}
+	atLeast := want[len(want)-1] == "..."
+	for _, id := range want {
+		if id != "..." && !slices.Contains(got, id) {
+			t.Errorf("%s does not fail", id)
+		}
+	}
+	for _, id := range got {
+		if !atLeast && !slices.Contains(want, id) {
+			t.Errorf("%s fails unexpectedly", id)
+		}
+	}
+}
+
+func readExpectations(t *testing.T) map[reference.Mutation][]string {
+	t.Helper()
+	file, err := os.Open(expectations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	table := map[reference.Mutation][]string{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if line := lines.Text(); line != "" && !strings.HasPrefix(line, "#") {
+			name, effects, _ := strings.Cut(line, ":")
+			table[reference.Mutation(name)] = strings.Fields(effects)
+		}
+	}
+	return table
+}
+
+// writeExpectations writes the table anew, but leaves lines that end in ... as they are.
+func writeExpectations(t *testing.T, old, seen map[reference.Mutation][]string) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# What each mutation of the reference broker makes fail; see mutation_test.go. Review every change of it.\n")
+	for _, mutation := range reference.Mutations() {
+		line, ok := seen[mutation]
+		if before := old[mutation]; !ok || len(before) > 0 && before[len(before)-1] == "..." {
+			line = before
+		}
+		fmt.Fprintf(&b, "%s: %s\n", mutation, strings.Join(line, " "))
+	}
+	if err := os.WriteFile(expectations, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryMustHasASpec holds the suite to the API description: a MUST has a spec, or it is untestable, or it needs a
+// capability that this version of the suite does not exercise.
+func TestEveryMustHasASpec(t *testing.T) {
+	tested := map[string]bool{}
+	for _, spec := range suite.Specs() {
+		tested[spec.ID()] = true
+		if spec.Requirement.Untestable != "" {
+			t.Errorf("%s is said to be untestable, but has a spec at %s", spec.ID(), spec.Source())
+		}
+	}
+	for _, requirement := range suite.Description().Requirements() {
+		if requirement.Level != "MAY" && exercised(requirement.Needs) && requirement.Untestable == "" && !tested[requirement.ID] {
+			t.Errorf("%s has no spec", requirement.ID)
+		}
+	}
+}
+
+// exercised says whether this version of the suite has specs for requirements with the needs.
+func exercised(needs []string) bool {
+	return !slices.ContainsFunc(needs, func(need string) bool { return need != suite.CapabilityClock })
+}
+
+// TestEveryMustHasAMutation shows that no spec of a MUST passes whatever the broker does.
+func TestEveryMustHasAMutation(t *testing.T) {
+	caught := map[string]bool{}
+	table := readExpectations(t)
+	for mutation, effects := range table {
+		if !slices.Contains(reference.Mutations(), mutation) {
+			t.Errorf("%s has a line for the mutation %s, which does not exist", expectations, mutation)
+		}
+		for _, effect := range effects {
+			caught[effect] = true
+		}
+	}
+	for _, requirement := range suite.Description().Requirements() {
+		if requirement.Level != "MUST" || !exercised(requirement.Needs) || requirement.Untestable != "" {
+			continue
+		}
+		_, excused := uncaught[requirement.ID]
+		switch {
+		case !caught[requirement.ID] && !excused:
+			t.Errorf("no mutation breaks %s", requirement.ID)
+		case caught[requirement.ID] && excused:
+			t.Errorf("%s is excused, but a mutation breaks it", requirement.ID)
+		}
+	}
+}

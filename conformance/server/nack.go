@@ -84,10 +84,11 @@ var _ = suite.Requirement("ack.nack.budget-scope", func(ctx context.Context, t *
 		Expect(len(messages)).To(BeNumerically(">", i), "messages of %s for %s", partition, group)
 		return ack(ctx, t, of(messages[i], "failed"))
 	}
+	Expect(failAt("a", "h", 0).DLQ).To(BeFalse(), "the first failed ack of another group")
 	Expect(failAt("a", "g", 0).DLQ).To(BeFalse(), "the first failed ack")
 	Expect(failAt("a", "g", 1).DLQ).To(BeFalse(), "the second one, of another message")
 	Expect(failAt("b", "g", 0).DLQ).To(BeFalse(), "the first one in another partition")
-	Expect(failAt("a", "h", 0).DLQ).To(BeFalse(), "the first one of another group")
+	Expect(failAt("a", "h", 0).DLQ).To(BeFalse(), "the second one of another group")
 	Expect(failAt("a", "g", 1).DLQ).To(BeTrue(), "the third one, of a third message")
 })
 

@@ -138,7 +138,7 @@ func assemble(plan Plan, session *Session, results []Result, start time.Time, to
 		if !plan.selects(requirement) {
 			continue
 		}
-		line := requirementReport(requirement, byID[requirement.ID])
+		line := requirementReport(session, requirement, byID[requirement.ID])
 		line.KnownFailing = slices.Contains(plan.KnownFailing, requirement.ID)
 		report.Requirements = append(report.Requirements, line)
 		for _, result := range byID[requirement.ID] {
@@ -163,7 +163,7 @@ func masked(target string) string {
 	return parsed.Redacted()
 }
 
-func requirementReport(requirement openapi.Requirement, results []Result) RequirementReport {
+func requirementReport(session *Session, requirement openapi.Requirement, results []Result) RequirementReport {
 	line := RequirementReport{
 		ID: requirement.ID, Operation: requirement.Operation, Profile: requirement.Profile, Level: requirement.Level,
 		Needs: append([]string{}, requirement.Needs...), Text: requirement.Text, Sources: []string{},
@@ -172,6 +172,11 @@ func requirementReport(requirement openapi.Requirement, results []Result) Requir
 		line.Status, line.Reason = Untested, "the suite has no spec for it"
 		if requirement.Untestable != "" {
 			line.Untestable, line.Reason = true, requirement.Untestable
+		}
+		for _, need := range requirement.Needs {
+			if !session.Has(need) {
+				line.Status, line.Reason = Unsupported, lacks(need)
+			}
 		}
 		return line
 	}

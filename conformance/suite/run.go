@@ -116,6 +116,7 @@ func Run(ctx context.Context, plan Plan) (report Report, err error) {
 	suiteConfig, reporterConfig := types.NewDefaultSuiteConfig(), types.NewDefaultReporterConfig()
 	suiteConfig.Timeout = 0 // each spec has its own
 	reporterConfig.Succinct = true
+	reporterConfig.NoColor = !terminal(os.Stdout)
 	reporterConfig.JUnitReport = filepath.Join(out, "junit.xml")
 	start := time.Now()
 	ginkgo.RunSpecs(&verdict{}, "Posthorn conformance of "+masked(plan.Target), suiteConfig, reporterConfig)
@@ -128,6 +129,12 @@ func Run(ctx context.Context, plan Plan) (report Report, err error) {
 		fmt.Fprintf(plan.Progress, "\n%s\nReports: %s\n", report.Summary(), out)
 	}
 	return report, nil
+}
+
+// terminal says whether the file shows to a person.
+func terminal(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // labels of a spec in Ginkgo: its profile, level and needs.

@@ -195,9 +195,13 @@ func (s *Session) missing(spec *Spec) (Status, string) {
 		if capability == CapabilityClock {
 			return Untested, "takes too long without the capability clock, which the target does not declare"
 		}
-		return Unsupported, fmt.Sprintf("needs the capability %s, which the target does not declare", capability)
+		return Unsupported, lacks(capability)
 	}
 	return "", ""
+}
+
+func lacks(capability string) string {
+	return fmt.Sprintf("needs the capability %s, which the target does not declare", capability)
 }
 
 // settle turns what ended the body, and the violations seen on the way, into a status.
