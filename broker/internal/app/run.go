@@ -69,12 +69,14 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		database.URL = server.URL()
 	}
 
-	pool, err := openDatabase(ctx, database, startTimeout, log)
+	var pool *pgxpool.Pool
+	patience := newPatience(startTimeout, log)
+	err = patience.with(ctx, func() (err error) { pool, err = pg.Open(ctx, database); return err })
 	if err != nil {
 		return fail("open the database", err)
 	}
 	closers = append(closers, func() error { pool.Close(); return nil })
-	if err := pg.Migrate(ctx, pool); err != nil {
+	if err := patience.with(ctx, func() error { return pg.Migrate(ctx, pool) }); err != nil {
 		return fail("migrate the database", err)
 	}
 
@@ -89,7 +91,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	}
 
 	registry := newRegistry(version)
-	engine, err := queue.Open(ctx, pool, queue.Config{
+	engineConfig := queue.Config{
 		Shards:            cfg.Shards,
 		Writers:           cfg.Writers,
 		HoldWindow:        cfg.HoldWindow,
@@ -99,13 +101,15 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Testing:           testing,
 		Logger:            log,
 		Metrics:           registry,
-	})
+	}
+	var engine *queue.Engine
+	err = patience.with(ctx, func() (err error) { engine, err = queue.Open(ctx, pool, engineConfig); return err })
 	if err != nil {
 		return fail("open the queue engine", err)
 	}
 	closers = append(closers, func() error { engine.Stop(); return nil })
 	// A signal stops the engine by Stop, after the requests in flight, not by this context.
-	if err := engine.Start(context.WithoutCancel(ctx)); err != nil {
+	if err := patience.with(ctx, func() error { return engine.Start(context.WithoutCancel(ctx)) }); err != nil {
 		return fail("start the queue engine", err)
 	}
 
@@ -169,27 +173,38 @@ func stopServing(ctx context.Context, server *http.Server, engine *queue.Engine,
 	return ignoreClosed(err)
 }
 
-// openDatabase connects, and waits for a database that does not answer yet until patience is over. An
-// error of another kind, a wrong URL for one, is final.
-func openDatabase(ctx context.Context, cfg pg.Config, patience time.Duration, log *slog.Logger) (*pgxpool.Pool, error) {
-	deadline := time.Now().Add(patience)
+// patience is how long the start waits in all for a database that does not answer, or that loses
+// connections, while the broker opens it.
+type patience struct {
+	limit    time.Duration
+	deadline time.Time
+	log      *slog.Logger
+}
+
+func newPatience(limit time.Duration, log *slog.Logger) *patience {
+	return &patience{limit: limit, deadline: time.Now().Add(limit), log: log}
+}
+
+// with repeats a step of the start until it succeeds or patience is over. An error of another kind, a
+// wrong URL for one, is final.
+func (p *patience) with(ctx context.Context, step func() error) error {
 	for {
-		pool, err := pg.Open(ctx, cfg)
+		err := step()
 		switch {
 		case err == nil:
-			return pool, nil
+			return nil
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return ctx.Err()
 		case !pg.Unavailable(err):
-			return nil, err
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("PostgreSQL did not answer for %s: %w", patience, err)
+			return err
+		case time.Now().After(p.deadline):
+			return fmt.Errorf("PostgreSQL did not answer for %s: %w", p.limit, err)
 		}
-		log.Warn("PostgreSQL does not answer; trying again", "error", err)
+		p.log.Warn("PostgreSQL does not answer; trying again", "error", err)
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

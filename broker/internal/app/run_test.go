@@ -383,22 +383,27 @@ func TestStartWithoutDatabase(t *testing.T) {
 	}
 }
 
-func TestOpenDatabase(t *testing.T) {
+func TestPatience(t *testing.T) {
 	t.Parallel()
-	log := slog.New(slog.DiscardHandler)
-	_, err := openDatabase(t.Context(), pg.Config{Host: "127.0.0.1", Port: 1, User: "u", Database: "d"}, 0, log)
+	open := func(ctx context.Context, cfg pg.Config, limit time.Duration) error {
+		return newPatience(limit, slog.New(slog.DiscardHandler)).with(ctx, func() error {
+			_, err := pg.Open(ctx, cfg)
+			return err
+		})
+	}
+	err := open(t.Context(), pg.Config{Host: "127.0.0.1", Port: 1, User: "u", Database: "d"}, 0)
 	if err == nil || !strings.Contains(err.Error(), "PostgreSQL did not answer") {
 		t.Errorf("unreachable: %v", err)
 	}
 	// A configuration that is wrong will not become right by waiting.
 	began := time.Now()
-	_, err = openDatabase(t.Context(), pg.Config{URL: "postgres://h/d?sslmode=bogus"}, time.Minute, log)
+	err = open(t.Context(), pg.Config{URL: "postgres://h/d?sslmode=bogus"}, time.Minute)
 	if err == nil || time.Since(began) > 20*time.Second {
 		t.Errorf("wrong: %v after %v", err, time.Since(began))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := openDatabase(ctx, pg.Config{Host: "127.0.0.1", Port: 1, User: "u", Database: "d"}, time.Minute, log); !errors.Is(err, context.Canceled) {
+	if err := open(ctx, pg.Config{Host: "127.0.0.1", Port: 1, User: "u", Database: "d"}, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -67,7 +67,9 @@ func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err := pool.Exec(ctx, `SELECT pg_sleep(60)`)
-	expect(t, "deadline while running", err, lost)
+	if !pg.Unavailable(err) { // whether the server's word or the deadline arrives first is a matter of luck
+		t.Errorf("deadline while running: %v is not classed as unavailable", err)
+	}
 
 	conn, err := pool.Acquire(deadline(t))
 	if err != nil {
