@@ -98,6 +98,22 @@ func (s *scanner) whole(n *node, data []byte) *CheckError {
 // not looked at, nor is r.Body: the caller has read it into body. Undocumented query parameters are ignored, and so is
 // the body of an operation that takes none. The error is nil or a *CheckError in path, query, header or body.
 func (o *Operation) CheckRequest(r *http.Request, pathParams map[string]string, body []byte) error {
+	if err := o.CheckParameters(r, pathParams); err != nil {
+		return err
+	}
+	if o.body == nil || o.body.lenient || len(body) == 0 && !o.body.required {
+		return nil
+	}
+	if err := o.body.check(body); err != nil {
+		err.In = "body"
+		return err
+	}
+	return nil
+}
+
+// CheckParameters checks what CheckRequest checks but for the body, for who checks that otherwise, as [Spec.CheckPush]
+// does. The error is nil or a *CheckError in path, query or header.
+func (o *Operation) CheckParameters(r *http.Request, pathParams map[string]string) error {
 	for i := range o.path {
 		p := &o.path[i]
 		value, ok := pathParams[p.name]
@@ -116,13 +132,6 @@ func (o *Operation) CheckRequest(r *http.Request, pathParams map[string]string, 
 	}
 	if err := checkHeaders(o.headers, r.Header); err != nil {
 		err.In = "header"
-		return err
-	}
-	if o.body == nil || o.body.lenient || len(body) == 0 && !o.body.required {
-		return nil
-	}
-	if err := o.body.check(body); err != nil {
-		err.In = "body"
 		return err
 	}
 	return nil

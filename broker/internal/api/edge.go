@@ -85,7 +85,8 @@ func New(cfg Config) (http.Handler, error) {
 	return e, nil
 }
 
-// call is one request as a handler sees it: checked against the API description, decoded once.
+// call is one request as a handler sees it: checked against the API description, but for the body of a
+// checking route.
 type call struct {
 	ctx   context.Context
 	path  map[string]string
@@ -144,7 +145,12 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 	if c.body, err = e.readBody(w, r, ex); err != nil {
 		return answer{}, err
 	}
-	if err := op.CheckRequest(r, c.path, c.body); err != nil {
+	if rt.kind.has(checking) {
+		err = op.CheckParameters(r, c.path)
+	} else {
+		err = op.CheckRequest(r, c.path, c.body)
+	}
+	if err != nil {
 		return answer{}, err
 	}
 	return rt.handle(e, c)

@@ -102,8 +102,7 @@ func (e *edge) seed(req *queue.PopRequest, p *params) {
 		return
 	}
 	if t, ok := parseISO(from); ok {
-		// The wire starts at a time, the engine after one; messages have microseconds.
-		req.FromNew, req.From = false, t.Add(-time.Microsecond)
+		req.FromNew, req.From = false, t
 	}
 }
 

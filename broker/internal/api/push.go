@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"github.com/posthorn/posthorn/broker/internal/queue"
-	"github.com/posthorn/posthorn/openapi"
 )
 
-// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response).
+// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response). It
+// checks the body itself, while it cuts it into items. Transaction ids and payloads stay in the body: the
+// engine has copied them when it answers, but for the ids in its results, which are written here.
 func (e *edge) push(c *call) (answer, error) {
-	parsed, err := openapi.PushItems(c.body)
+	parsed, err := e.cfg.Spec.CheckPush(c.body)
 	if err != nil {
 		return answer{}, err
 	}

@@ -30,6 +30,8 @@ const (
 	// consuming routes change state on a GET, so they do not answer a HEAD: the messages of a pop
 	// would be leased, or lost with autoAck, to a client that never sees a body.
 	consuming
+	// checking routes check the body in their handler, where they read it.
+	checking
 	// testOnly routes exist only where the test clock may be moved.
 	testOnly
 )
@@ -38,7 +40,7 @@ func (k routeKind) has(p routeKind) bool { return k&p != 0 }
 
 // routes is every route of the broker, in the order in which they are tried.
 var routes = []route{
-	{"push", http.MethodPost, "/api/v1/push", (*edge).push, hot},
+	{"push", http.MethodPost, "/api/v1/push", (*edge).push, hot | checking},
 	{"popPartition", http.MethodGet, "/api/v1/pop/queue/{queue}/partition/{partition}", (*edge).popPartition, hot | consuming},
 	{"popQueue", http.MethodGet, "/api/v1/pop/queue/{queue}", (*edge).popQueue, hot | consuming},
 	{"pop", http.MethodGet, "/api/v1/pop", (*edge).popDiscover, hot | consuming},

@@ -92,7 +92,7 @@ func TestPopRequest(t *testing.T) {
 		"subscriptionMode=new-only":   with(func(r *queue.PopRequest) { r.FromNew = true }),
 		"subscriptionFrom=now":        with(func(r *queue.PopRequest) { r.FromNew = true }),
 		"subscriptionFrom=whenever":   defaults,
-		"subscriptionMode=new&subscriptionFrom=2026-01-15": with(func(r *queue.PopRequest) { r.From = time.Date(2026, 1, 14, 23, 59, 59, 999_999_000, time.UTC) }),
+		"subscriptionMode=new&subscriptionFrom=2026-01-15": with(func(r *queue.PopRequest) { r.From = time.Date(2026, 1, 15, 0, 0, 0, 0, time.UTC) }),
 		"subscriptionMode=new&subscriptionFrom=whenever":   with(func(r *queue.PopRequest) { r.FromNew = true }),
 	} {
 		e := &edge{cfg: Config{PopTimeout: DefaultPopTimeout}}

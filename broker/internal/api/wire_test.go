@@ -184,6 +184,28 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSubscriptionFrom starts a group with the message of the very microsecond that it names.
+func TestSubscriptionFrom(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.push("q", "p", "t", "1")
+	var got popped
+	b.ask(200, "GET", "/api/v1/pop/queue/q?consumerGroup=first", "", &got)
+	at, err := time.Parse(timeLayout, got.Messages[0].CreatedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for group, tc := range map[string]struct {
+		from   time.Time
+		status int
+	}{"before": {at.Add(-time.Microsecond), 200}, "at": {at, 200}, "after": {at.Add(time.Microsecond), 204}} {
+		path := "/api/v1/pop/queue/q?consumerGroup=" + group + "&subscriptionFrom=" + timeText(tc.from)
+		if r := b.do("GET", path, ""); r.status != tc.status {
+			t.Errorf("%s: %d %s", group, r.status, r.body)
+		}
+	}
+}
+
 // TestNegativeAck keeps any error text of a client with the dead letter, and breaks on none.
 func TestNegativeAck(t *testing.T) {
 	t.Parallel()
