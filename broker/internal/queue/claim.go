@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,28 +94,42 @@ func (t *take) hashes() []uint64 {
 	return hashes
 }
 
+// What is read for one pop and for one round is bounded by the running sum of the frames' sizes; the
+// first segment of each is always read.
 const sqlReadSegments = `
-select w.i, g.base, g.count, g.created_at, g.hashes, g.frames
-from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[]) as w (i, partition_id, first, past)
-cross join lateral (
-    select * from segment
-    where partition_id = w.partition_id and base < w.past and frames is not null
-      and base >= coalesce((
-          select x.base from segment x
-          where x.partition_id = w.partition_id and x.base <= w.first order by x.base desc limit 1
-      ), 0)
-    order by base limit $5
-) g
-order by w.i, g.base`
+select i, partition_id, base, count, created_at, format, hashes, frames
+from (
+    select w.i, g.*, sum(g.bytes) over (partition by w.pop order by w.i, g.base) - g.bytes as before_in_pop,
+           sum(g.bytes) over (order by w.i, g.base) - g.bytes as before_in_round
+    from unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[]) as w (i, pop, partition_id, first, past)
+    cross join lateral (
+        select * from segment
+        where partition_id = w.partition_id and base < w.past and frames is not null
+          and base >= coalesce((
+              select x.base from segment x
+              where x.partition_id = w.partition_id and x.base <= w.first order by x.base desc limit 1
+          ), 0)
+        order by base limit $6
+    ) g
+) r
+where before_in_pop < $7 and before_in_round < $8
+order by i, base`
 
-// readMax is how many segments one take reads at most: enough for any batch of small segments.
-const readMax = 1000
+const (
+	// readMax is how many segments one take reads at most: enough for any batch of small segments.
+	readMax = 1000
+	// popMaxBytes bounds the messages of one answer, unless a single one is larger: as much as a push may bring.
+	popMaxBytes = 64 << 20
+	// roundMaxBytes bounds what is read at once for the pops that are served together.
+	roundMaxBytes = 256 << 20
+)
 
 // readTakes finds the segments of each take, in the cache or in the database.
 func (e *Engine) readTakes(ctx context.Context, round []*serving) error {
 	var cold []*take
-	for _, s := range round {
+	for pop, s := range round {
 		for _, t := range s.takes {
+			t.pop = pop
 			t.segments = e.segments.run(t.cursor.part.id, t.from, t.to)
 			if t.covered() < t.to {
 				cold = append(cold, t)
@@ -136,33 +151,29 @@ func (t *take) covered() int64 {
 }
 
 func (e *Engine) readCold(ctx context.Context, cold []*take) error {
-	index := make([]int32, len(cold))
-	partitions := make([]int64, len(cold))
-	first := make([]int64, len(cold))
-	past := make([]int64, len(cold))
+	index, pops := make([]int32, len(cold)), make([]int32, len(cold))
+	partitions, first, past := make([]int64, len(cold)), make([]int64, len(cold)), make([]int64, len(cold))
 	cached := make([]int, len(cold))
 	for i, t := range cold {
-		index[i], partitions[i], first[i], past[i] = int32(i), t.cursor.part.id, t.covered(), t.to
+		index[i], pops[i], partitions[i], first[i], past[i] = int32(i), int32(t.pop), t.cursor.part.id, t.covered(), t.to
 		cached[i] = len(t.segments)
 	}
 	read := make([][]*segment, len(cold))
-	rows, err := e.pool.Query(ctx, sqlReadSegments, index, partitions, first, past, readMax)
-	if err != nil {
-		return err
-	}
-	var i, count int
-	var base int64
-	var created time.Time
-	var hashes, frames []byte
-	_, err = pgx.ForEachRow(rows, []any{&i, &base, &count, &created, &hashes, &frames}, func() error {
-		if base+int64(count) <= first[i] {
-			return nil
-		}
-		s, err := unpack(partitions[i], base, count, created, hashes, frames)
+	bytes := map[int]int64{} // by pop
+	var total int64
+	rows, _ := e.pool.Query(ctx, sqlReadSegments, index, pops, partitions, first, past, readMax, popMaxBytes, roundMaxBytes) // its error comes with the rows
+	var i int
+	var row segmentRow
+	_, err := pgx.ForEachRow(rows, append([]any{&i}, row.fields()...), func() error {
+		s, err := unpack(&row)
 		if err != nil {
 			return err
 		}
-		read[i] = append(read[i], s)
+		total += int64(len(s.frames))
+		bytes[cold[i].pop] += int64(len(s.frames))
+		if s.end() > first[i] {
+			read[i] = append(read[i], s)
+		}
 		return nil
 	})
 	if err != nil {
@@ -170,52 +181,81 @@ func (e *Engine) readCold(ctx context.Context, cold []*take) error {
 	}
 	for i, t := range cold {
 		t.segments = append(t.segments[:cached[i]], read[i]...)
+		t.cutShort = len(read[i]) >= readMax-1 || total >= roundMaxBytes || bytes[t.pop] >= popMaxBytes
 		e.segments.add(read[i]...)
 	}
 	e.metrics.coldReads.Add(float64(len(cold)))
 	return nil
 }
 
-// cut narrows each take to the messages that are there and visible.
-func (s *serving) cut(now time.Time) error {
-	rest := int64(s.waiter.request.Batch)
+// cut narrows each take to the messages that are there and visible, and the whole to what one answer may hold.
+func (s *serving) cut(now time.Time) (err error) {
+	room := budget{messages: int64(s.waiter.request.Batch), bytes: popMaxBytes}
 	for _, t := range s.takes {
-		delay := t.cursor.group.queue.config.Load().options.DelayedProcessing
-		wanted := t.to
-		first, past := int64(-1), t.from
-		for _, seg := range t.segments {
-			if visible := seg.created.Add(delay); visible.After(now) {
-				t.hiddenUntil = visible
-				break
-			}
-			from := max(seg.base, t.from)
-			to := min(seg.end(), wanted, from+rest)
-			if from >= to {
-				continue
-			}
-			if first < 0 {
-				first = from
-			}
-			past = to
-			rest -= to - from
-			t.count += int(to - from)
+		t.cut(&room, now)
+	}
+	lease := int64(0)
+	if len(s.takes) == 1 {
+		lease = s.takes[0].cursor.part.id
+	}
+	s.lease, err = newLeaseID(lease)
+	return err
+}
+
+// budget is what a pop may still get.
+type budget struct {
+	messages int64
+	bytes    int64
+	taken    bool // one message is always given, however large
+}
+
+// spend takes messages of a segment from an offset on, and returns past which.
+func (b *budget) spend(s *segment, from, to int64) int64 {
+	to = min(to, from+b.messages)
+	n := sort.Search(int(to-from), func(i int) bool { return s.size(from, from+int64(i)+1) > b.bytes })
+	if n == 0 && !b.taken && to > from {
+		n = 1
+	}
+	if past := from + int64(n); past < to {
+		to, b.bytes = past, 0
+	} else {
+		b.bytes -= s.size(from, to)
+	}
+	b.messages -= to - from
+	b.taken = b.taken || to > from
+	return to
+}
+
+func (t *take) cut(room *budget, now time.Time) {
+	delay := t.cursor.group.queue.config.Load().options.DelayedProcessing
+	from, wanted := t.from, t.to
+	t.past, t.to = wanted, t.from
+	for _, seg := range t.segments {
+		if room.messages <= 0 || room.bytes <= 0 {
+			return
 		}
-		if first < 0 {
-			t.hole = t.hiddenUntil.IsZero() && len(t.segments) < readMax && rest > 0
-			t.past = wanted
-			t.to = t.from
+		if visible := seg.created.Add(delay); visible.After(now) {
+			t.hiddenUntil = visible
+			return
+		}
+		first, limit := max(seg.base, from), min(seg.end(), wanted)
+		if first >= limit {
 			continue
 		}
-		t.from, t.to = first, past
+		past := room.spend(seg, first, limit)
+		if past == first {
+			return
+		}
+		if t.count == 0 {
+			t.from = first
+		}
+		t.count += int(past - first)
+		t.to = past
+		if past < limit {
+			return
+		}
 	}
-	if len(s.takes) == 1 {
-		var err error
-		s.lease, err = newLeaseID(s.takes[0].cursor.part.id)
-		return err
-	}
-	var err error
-	s.lease, err = newLeaseID(0)
-	return err
+	t.hole = t.count == 0 && !t.cutShort
 }
 
 // A claim takes a cursor that is where the broker knows it and not under a live lease. Each row
@@ -261,7 +301,7 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 	for _, s := range round {
 		r := s.waiter.request
 		for _, t := range s.takes {
-			if t.to == t.from {
+			if t.count == 0 {
 				continue
 			}
 			c := t.cursor
@@ -318,7 +358,7 @@ func (e *Engine) learnMissed(ctx context.Context, round []*serving) error {
 	var missed []*cursor
 	for _, s := range round {
 		for _, t := range s.takes {
-			if !t.claimed && t.to > t.from {
+			if !t.claimed && t.count > 0 {
 				missed = append(missed, t.cursor)
 			}
 		}
@@ -334,7 +374,7 @@ func (e *Engine) learnMissed(ctx context.Context, round []*serving) error {
 	for _, s := range round {
 		for _, t := range s.takes {
 			row, ok := rows[t.cursor.key()]
-			if !ok || t.claimed || t.to == t.from || row.leaseID == nil || *row.leaseID != s.lease {
+			if !ok || t.claimed || t.count == 0 || row.leaseID == nil || *row.leaseID != s.lease {
 				continue
 			}
 			t.claimed, t.attempt, t.leaseTill = true, row.attempt, row.leaseTill

@@ -127,7 +127,7 @@ func (e *Engine) readChunks(ctx context.Context, asks []*ask) error {
 }
 
 const sqlOrigins = `
-select w.i, g.base, g.count, g.created_at, g.hashes, g.frames
+select w.i, ` + segmentColumns + `
 from unnest($1::integer[], $2::bigint[], $3::bigint[]) as w (i, partition_id, log_offset)
 join lateral (
     select * from segment
@@ -163,17 +163,15 @@ func (e *Engine) readOrigins(ctx context.Context, asks []*ask) error {
 	if err != nil {
 		return err
 	}
-	var i, count int
-	var base int64
-	var created time.Time
-	var hashes, frames []byte
-	_, err = pgx.ForEachRow(rows, []any{&i, &base, &count, &created, &hashes, &frames}, func() error {
+	var i int
+	var row segmentRow
+	_, err = pgx.ForEachRow(rows, append([]any{&i}, row.fields()...), func() error {
 		at := places[i]
-		if frames == nil {
+		if row.frames == nil {
 			found[i] = origin{erased: true}
 			return nil
 		}
-		s, err := unpack(at.ask.group.part.id, base, count, created, hashes, frames)
+		s, err := unpack(&row)
 		if err != nil {
 			return err
 		}

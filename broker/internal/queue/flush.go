@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/broker/internal/pg"
 )
@@ -38,7 +40,7 @@ type laneFlight struct {
 	base     int64
 	accepted []acceptedEntry
 	segments []*segment
-	packed   [][]byte // of each segment
+	columns  []column // of each segment
 }
 
 type acceptedEntry struct {
@@ -344,23 +346,36 @@ func (lf *laneFlight) cut() {
 	}
 }
 
+// column is a segment's frames as they are stored.
+type column struct {
+	format int16
+	frames []byte
+}
+
 func (lf *laneFlight) addSegment(base int64, entries []acceptedEntry) {
-	size := 0
-	for _, a := range entries {
-		size += a.entry.end - a.entry.start
-	}
 	s := &segment{
 		partitionID: lf.part.id, base: base,
-		frames: make([]byte, 0, size), starts: make([]uint32, 0, len(entries)),
+		starts: make([]uint32, 0, len(entries)),
 		hashes: make([]byte, 0, 8*len(entries)),
 	}
-	for _, a := range entries {
-		s.starts = append(s.starts, uint32(len(s.frames)))
-		s.frames = append(s.frames, a.group.frames[a.entry.start:a.entry.end]...)
+	size, adjacent := 0, true
+	for i, a := range entries {
+		s.starts = append(s.starts, uint32(size))
 		s.hashes = appendHash(s.hashes, a.entry.hash)
+		size += a.entry.end - a.entry.start
+		adjacent = adjacent && (i == 0 || a.group == entries[i-1].group && a.entry.start == entries[i-1].entry.end)
 	}
+	if first := entries[0]; adjacent { // the frames of one request stand together already
+		s.frames = first.group.frames[first.entry.start : first.entry.start+size : first.entry.start+size]
+	} else {
+		s.frames = make([]byte, 0, size)
+		for _, a := range entries {
+			s.frames = append(s.frames, a.group.frames[a.entry.start:a.entry.end]...)
+		}
+	}
+	format, frames := pack(s.frames)
 	lf.segments = append(lf.segments, s)
-	lf.packed = append(lf.packed, pack(s.frames))
+	lf.columns = append(lf.columns, column{format, frames})
 }
 
 // The compare-and-append. A shard's head moves only from the value the broker knows, and only a
@@ -382,63 +397,119 @@ with want as materialized (
     insert into flush (shard, seq, token, entries, created_at)
     select id, head, token, entries, at from moved
 ), appended as (
-    insert into segment (partition_id, base, count, created_at, hashes, frames)
-    select a.partition_id, a.base, a.count, greatest(m.at, a.last_at), a.hashes, a.frames
-    from unnest($6::integer[], $7::bigint[], $8::bigint[], $9::integer[], $10::timestamptz[], $11::bytea[], $12::bytea[])
-         as a (shard, partition_id, base, count, last_at, hashes, frames)
+    insert into segment (partition_id, base, count, created_at, bytes, format, hashes, frames)
+    select a.partition_id, a.base, a.count, greatest(m.at, a.last_at), a.bytes, a.format, a.hashes, a.frames
+    from unnest($6::integer[], $7::bigint[], $8::bigint[], $9::integer[], $10::timestamptz[],
+                $11::integer[], $12::smallint[], $13::bytea[], $14::bytea[])
+         as a (shard, partition_id, base, count, last_at, bytes, format, hashes, frames)
     join moved m on m.id = a.shard
 )
 select id, at from moved`
 
-// flushArgs are the parameters of sqlFlush.
-func (f *flight) args(offset time.Duration) []any {
+// The rest of a flight that is too large for one statement, in the same transaction.
+const sqlFlushRest = `
+insert into segment (partition_id, base, count, created_at, bytes, format, hashes, frames)
+select a.partition_id, a.base, a.count, greatest(m.at, a.last_at), a.bytes, a.format, a.hashes, a.frames
+from unnest($3::integer[], $4::bigint[], $5::bigint[], $6::integer[], $7::timestamptz[],
+            $8::integer[], $9::smallint[], $10::bytea[], $11::bytea[])
+     as a (shard, partition_id, base, count, last_at, bytes, format, hashes, frames)
+join unnest($1::integer[], $2::timestamptz[]) as m (id, at) on m.id = a.shard`
+
+// headArgs are the first parameters of sqlFlush: what is claimed of each shard.
+func (f *flight) headArgs(offset time.Duration) []any {
 	var ids []int32
 	var heads, tokens []int64
 	var entries [][]byte
-	var shards, counts []int32
-	var partitions, bases []int64
-	var lastAt []time.Time
-	var hashes, frames [][]byte
 	for _, sf := range f.shards {
 		ids = append(ids, int32(sf.shard.id))
 		heads = append(heads, sf.head)
 		tokens = append(tokens, sf.token)
-		var runs []appended
-		for _, lf := range sf.lanes {
-			p := lf.part
-			runs = append(runs, appended{p.queue.id, p.id, lf.base, int64(len(lf.accepted))})
-			for i, s := range lf.segments {
-				shards = append(shards, int32(sf.shard.id))
-				partitions = append(partitions, p.id)
-				bases = append(bases, s.base)
-				counts = append(counts, int32(len(s.starts)))
-				lastAt = append(lastAt, p.lastAt)
-				hashes = append(hashes, s.hashes)
-				frames = append(frames, lf.packed[i])
-			}
+		runs := make([]appended, len(sf.lanes))
+		for i, lf := range sf.lanes {
+			runs[i] = appended{lf.part.queue.id, lf.part.id, lf.base, int64(len(lf.accepted))}
 		}
 		entries = append(entries, encodeAppends(nil, runs))
 	}
-	return []any{ids, heads, tokens, entries, offset, shards, partitions, bases, counts, lastAt, hashes, frames}
+	return []any{ids, heads, tokens, entries, offset}
+}
+
+// segmentArgs are the rows of the segment table that a flight appends, column by column.
+type segmentArgs struct {
+	shards, counts, sizes []int32
+	partitions, bases     []int64
+	lastAt                []time.Time
+	formats               []int16
+	hashes, frames        [][]byte
+}
+
+func (a *segmentArgs) list() []any {
+	return []any{a.shards, a.partitions, a.bases, a.counts, a.lastAt, a.sizes, a.formats, a.hashes, a.frames}
+}
+
+// segmentArgs cuts what a flight appends into statements of a bounded size.
+func (f *flight) segmentArgs() []*segmentArgs {
+	args := &segmentArgs{}
+	statements := []*segmentArgs{args}
+	bytes := 0
+	for _, sf := range f.shards {
+		for _, lf := range sf.lanes {
+			for i, s := range lf.segments {
+				c := lf.columns[i]
+				if bytes += len(c.frames); bytes > 2*flushMaxBytes {
+					args, bytes = &segmentArgs{}, len(c.frames)
+					statements = append(statements, args)
+				}
+				args.shards = append(args.shards, int32(sf.shard.id))
+				args.partitions = append(args.partitions, lf.part.id)
+				args.bases = append(args.bases, s.base)
+				args.counts = append(args.counts, int32(len(s.starts)))
+				args.lastAt = append(args.lastAt, lf.part.lastAt)
+				args.sizes = append(args.sizes, int32(len(s.frames)))
+				args.formats = append(args.formats, c.format)
+				args.hashes = append(args.hashes, s.hashes)
+				args.frames = append(args.frames, c.frames)
+			}
+		}
+	}
+	return statements
 }
 
 // send runs the compare-and-append and returns when each shard that moved did.
-func (e *Engine) send(ctx context.Context, db querier, f *flight) (map[int]time.Time, error) {
-	rows, err := db.Query(ctx, sqlFlush, f.args(e.clockOffset())...)
-	if err != nil {
-		return nil, err
+func (e *Engine) send(ctx context.Context, db querier, f *flight) (moved map[int]time.Time, err error) {
+	statements := f.segmentArgs()
+	if pool, ok := db.(*pgxpool.Pool); ok && len(statements) > 1 {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			moved, err = e.sendAll(ctx, tx, f, statements)
+			return err
+		})
+		return moved, err
 	}
-	defer rows.Close()
+	return e.sendAll(ctx, db, f, statements)
+}
+
+func (e *Engine) sendAll(ctx context.Context, db querier, f *flight, statements []*segmentArgs) (map[int]time.Time, error) {
+	rows, _ := db.Query(ctx, sqlFlush, append(f.headArgs(e.clockOffset()), statements[0].list()...)...) // its error comes with the rows
 	moved := make(map[int]time.Time, len(f.shards))
-	for rows.Next() {
-		var id int
-		var at time.Time
-		if err := rows.Scan(&id, &at); err != nil {
+	var id int
+	var at time.Time
+	_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+		moved[id] = at
+		return nil
+	})
+	if err != nil || len(statements) == 1 {
+		return moved, err
+	}
+	var ids []int32
+	var times []time.Time
+	for id, at := range moved {
+		ids, times = append(ids, int32(id)), append(times, at)
+	}
+	for _, rest := range statements[1:] {
+		if _, err := db.Exec(ctx, sqlFlushRest, append([]any{ids, times}, rest.list()...)...); err != nil {
 			return nil, err
 		}
-		moved[id] = at
 	}
-	return moved, rows.Err()
+	return moved, nil
 }
 
 // fly sends a flight and settles each of its shards.

@@ -4,20 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/klauspost/compress/s2"
 )
 
-// A segment's frames column:
-//
-//	+--------+----------+---------+---------+-----
-//	| format | encoding | frame 0 | frame 1 | ...
-//	| 1 byte | 1 byte   |         |         |
-//	+--------+----------+---------+---------+-----
-//	                    '---- encoded as a whole ----'
-//
+// A segment's frames column holds frames one after the other, encoded as a whole as its format column says.
 // A frame:
 //
 //	+--------+-------+----------+-----------------+----------------+----------+---------+
@@ -26,10 +21,8 @@ import (
 //	+--------+-------+----------+-----------------+----------------+----------+---------+
 //	                              unless ownTxID    if hasSub        if hasTrace
 const (
-	formatV1 = 1
-
-	encodingPlain = 0
-	encodingS2    = 1
+	formatPlain = 1
+	formatS2    = 2
 
 	flagOwnTxID  = 1 << 0 // the transaction id is the message id's text
 	flagHasSub   = 1 << 1
@@ -37,7 +30,6 @@ const (
 )
 
 const (
-	segmentHeader = 2
 	// compressFrom is the size from which compression is tried: below it a row stays in its page anyway.
 	compressFrom = 1 << 10
 	// A segment is cut at these sizes, so that a pop of a few messages reads little.
@@ -156,53 +148,80 @@ type segment struct {
 	starts      []uint32 // where each frame starts in frames
 }
 
+// segmentRow is a segment as it is stored.
+type segmentRow struct {
+	partitionID int64
+	base        int64
+	count       int
+	created     time.Time
+	format      int16
+	hashes      []byte
+	frames      []byte // nil once retention emptied it
+}
+
+// segmentColumns are what fields scans.
+const segmentColumns = `g.partition_id, g.base, g.count, g.created_at, g.format, g.hashes, g.frames`
+
+func (r *segmentRow) fields() []any {
+	return []any{&r.partitionID, &r.base, &r.count, &r.created, &r.format, &r.hashes, &r.frames}
+}
+
 func (s *segment) end() int64 { return s.base + int64(len(s.starts)) }
+
+// size is how many bytes the frames of [from, to) take.
+func (s *segment) size(from, to int64) int64 {
+	end := len(s.frames)
+	if to < s.end() {
+		end = int(s.starts[to-s.base])
+	}
+	return int64(end) - int64(s.starts[from-s.base])
+}
 
 func (s *segment) frame(offset int64) (frame, error) {
 	f, _, err := decodeFrame(s.frames[s.starts[offset-s.base]:])
 	return f, err
 }
 
-// pack returns the frames column.
-func pack(frames []byte) []byte {
-	if len(frames) >= compressFrom {
-		packed := make([]byte, segmentHeader, segmentHeader+s2.MaxEncodedLen(len(frames)))
-		packed[0], packed[1] = formatV1, encodingS2
-		body := s2.Encode(packed[segmentHeader:cap(packed)], frames)
-		if len(body) < len(frames)-len(frames)/8 { // else the space saved is not worth the decoding
-			return packed[:segmentHeader+len(body)]
-		}
+// scratch holds buffers that compression is tried in.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// pack returns the frames column and its format. A plain column is the frames themselves.
+func pack(frames []byte) (format int16, column []byte) {
+	if len(frames) < compressFrom {
+		return formatPlain, frames
 	}
-	packed := make([]byte, 0, segmentHeader+len(frames))
-	packed = append(packed, formatV1, encodingPlain)
-	return append(packed, frames...)
+	buffer := scratch.Get().(*[]byte)
+	defer scratch.Put(buffer)
+	*buffer = slices.Grow((*buffer)[:0], s2.MaxEncodedLen(len(frames)))
+	body := s2.Encode((*buffer)[:cap(*buffer)], frames)
+	if len(body) > len(frames)-len(frames)/8 { // the space saved is not worth the decoding
+		return formatPlain, frames
+	}
+	return formatS2, slices.Clone(body)
 }
 
 // unpack decodes a stored segment.
-func unpack(partitionID, base int64, count int, created time.Time, hashes, column []byte) (*segment, error) {
+func unpack(r *segmentRow) (*segment, error) {
 	wrap := func(what string) error {
-		return fmt.Errorf("%w: partition %d offset %d: %s", errCorrupt, partitionID, base, what)
+		return fmt.Errorf("%w: partition %d offset %d: %s", errCorrupt, r.partitionID, r.base, what)
 	}
-	if len(column) < segmentHeader || column[0] != formatV1 {
-		return nil, wrap("unknown format")
-	}
-	frames := column[segmentHeader:]
-	switch column[1] {
-	case encodingPlain:
-	case encodingS2:
+	frames := r.frames
+	switch r.format {
+	case formatPlain:
+	case formatS2:
 		var err error
 		if frames, err = s2.Decode(nil, frames); err != nil {
 			return nil, wrap(err.Error())
 		}
 	default:
-		return nil, wrap("unknown encoding")
+		return nil, wrap("unknown format")
 	}
-	if len(hashes) != 8*count {
-		return nil, wrap(fmt.Sprintf("%d bytes of hashes for %d messages", len(hashes), count))
+	if len(r.hashes) != 8*r.count {
+		return nil, wrap(fmt.Sprintf("%d bytes of hashes for %d messages", len(r.hashes), r.count))
 	}
 	s := &segment{
-		partitionID: partitionID, base: base, created: created,
-		hashes: hashes, frames: frames, starts: make([]uint32, 0, count),
+		partitionID: r.partitionID, base: r.base, created: r.created,
+		hashes: r.hashes, frames: frames, starts: make([]uint32, 0, r.count),
 	}
 	for at := 0; at < len(frames); {
 		length, n := binary.Uvarint(frames[at:])
@@ -212,8 +231,8 @@ func unpack(partitionID, base int64, count int, created time.Time, hashes, colum
 		s.starts = append(s.starts, uint32(at))
 		at += n + int(length)
 	}
-	if len(s.starts) != count {
-		return nil, wrap(fmt.Sprintf("%d frames, want %d", len(s.starts), count))
+	if len(s.starts) != r.count {
+		return nil, wrap(fmt.Sprintf("%d frames, want %d", len(s.starts), r.count))
 	}
 	return s, nil
 }

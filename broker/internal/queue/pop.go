@@ -733,10 +733,12 @@ type serving struct {
 type take struct {
 	cursor    *cursor
 	committed int64 // as known when it was taken
-	from, to  int64 // the offsets wanted, then those found; equal when there are none
+	from, to  int64 // the offsets wanted, then those found
 	count     int   // messages in [from, to)
 	delivered int64
 	segments  []*segment
+	pop       int  // which of the round it belongs to
+	cutShort  bool // more segments are there than were read
 
 	hiddenUntil time.Time // visibility rules hide what comes next until then
 	hole        bool      // nothing is left in the log before past
@@ -750,7 +752,9 @@ type take struct {
 // hide remembers why a take found nothing, so that its cursor is not tried again at once.
 func (t *take) hide() {
 	c := t.cursor
-	c.notUntil = t.hiddenUntil
+	if t.count == 0 {
+		c.notUntil = t.hiddenUntil
+	}
 	if t.hole {
 		c.hole = max(c.hole, t.past)
 	}

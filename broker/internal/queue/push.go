@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -21,6 +22,8 @@ type pushGroup struct {
 	part      *partition
 	entries   []pushEntry
 	frames    []byte // the frames of all entries, one after the other
+	items     int    // in the request, followers included
+	bytes     int    // of their frames, at most
 
 	facts    facts     // what the log answered about possible duplicates
 	deadline time.Time // of the database's clock
@@ -161,11 +164,21 @@ func (e *Engine) split(items []PushItem, ids []uuid.UUID) ([]*pushGroup, []follo
 	var groups []*pushGroup
 	var followers []follower
 	byKey := map[laneKey]*pushGroup{}
-	sizes := map[laneKey]int{}
-	if len(items) > 1 {
-		for i := range items {
-			sizes[keyOf(&items[i])]++
+	for i := range items { // sizes first, so that a large request is copied once
+		it := &items[i]
+		key := keyOf(it)
+		g := byKey[key]
+		if g == nil {
+			g = &pushGroup{queue: key.queue, partition: key.partition}
+			byKey[key] = g
+			groups = append(groups, g)
 		}
+		g.items++
+		g.bytes += frameSize(it)
+	}
+	for _, g := range groups {
+		g.entries = make([]pushEntry, 0, g.items)
+		g.frames = make([]byte, 0, g.bytes)
 	}
 	type seenKey struct {
 		group *pushGroup
@@ -178,16 +191,10 @@ func (e *Engine) split(items []PushItem, ids []uuid.UUID) ([]*pushGroup, []follo
 next:
 	for i := range items {
 		it := &items[i]
-		key := keyOf(it)
-		g := byKey[key]
-		if g == nil {
-			g = &pushGroup{queue: key.queue, partition: key.partition, entries: make([]pushEntry, 0, max(1, sizes[key]))}
-			byKey[key] = g
-			groups = append(groups, g)
-		}
+		g := byKey[keyOf(it)]
 		en := pushEntry{id: ids[i], txID: it.TransactionID, index: i}
 		en.hash = e.hash(en.transactionID())
-		if seen != nil && it.TransactionID != "" && e.dedupEnabled(key.queue) {
+		if seen != nil && it.TransactionID != "" && e.dedupEnabled(g.queue) {
 			k := seenKey{g, en.hash}
 			for _, earlier := range seen[k] {
 				if earlier.txID == en.txID {
@@ -206,6 +213,12 @@ next:
 		kept.end = len(g.frames)
 	}
 	return groups, followers
+}
+
+// frameSize bounds the size of an item's frame.
+func frameSize(it *PushItem) int {
+	const lengths, fixed = 3 * binary.MaxVarintLen32, 17
+	return lengths + fixed + len(it.TransactionID) + len(it.ProducerSub) + len(it.Payload)
 }
 
 func keyOf(it *PushItem) laneKey {

@@ -1,8 +1,10 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -466,4 +468,50 @@ func TestDeletedQueueIsSweptAway(t *testing.T) {
 	})
 	expect(t, "tombstones", count(`select count(*) from queue_tombstone`), 1)
 	expect(t, "the other queue", len(ids(pop(t, e, queue.PopRequest{Queue: "kept", Partitions: 0, Batch: 1000}))), 250)
+}
+
+// TestAnswersAreBounded pops more than one answer may hold.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, cache := range map[string]int64{"cached": 0, "cold": 1} {
+		e := broker(t, pgtest.URL(t), queue.Config{SegmentCacheBytes: cache})
+		large := make([]byte, 15<<20)
+		for i := range large {
+			large[i] = byte('0' + i*i%10)
+		}
+		for i := range 6 {
+			push(t, e, queue.PushItem{Queue: "q", Partition: fmt.Sprint(i % 2), TransactionID: fmt.Sprint(i), Payload: large})
+		}
+		first := pop(t, e, queue.PopRequest{Queue: "q", AutoAck: true})
+		expect(t, name+": first answer", len(ids(first)), 4)
+		second := pop(t, e, queue.PopRequest{Queue: "q", AutoAck: true})
+		expect(t, name+": second answer", len(ids(second)), 2)
+	}
+}
+
+// TestOnePushOfManyStatements pushes a group that is larger than one statement may be.
+func TestOnePushOfManyStatements(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{SegmentCacheBytes: 1})
+	noise := make([]byte, 1<<20)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range noise {
+		noise[i] = byte(r.Uint32())
+	}
+	items := make([]queue.PushItem, 40)
+	var want []string
+	for i := range items {
+		items[i] = queue.PushItem{Queue: "q", TransactionID: fmt.Sprint(i), Payload: noise[i:]}
+		want = append(want, fmt.Sprint(i))
+	}
+	for range 2 {
+		push(t, e, items...)
+	}
+	popped := pop(t, e, queue.PopRequest{Queue: "q"})
+	expect(t, "messages", ids(popped), want)
+	for i, m := range popped.Partitions[0].Messages {
+		if !bytes.Equal(m.Payload, noise[i:]) {
+			t.Fatalf("payload %d changed", i)
+		}
+	}
 }

@@ -60,6 +60,8 @@ create table segment (
     base         bigint      not null, -- offset of the first message
     count        integer     not null,
     created_at   timestamptz not null, -- never goes back within a partition
+    bytes        integer     not null, -- of the frames, not compressed
+    format       smallint    not null, -- of the frames column
     hashes       bytea       not null, -- 8 bytes per message, in offset order
     frames       bytea,                -- packed messages; null once retention emptied it
     primary key (partition_id, base)
