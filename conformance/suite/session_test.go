@@ -1,0 +1,252 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+)
+
+// session opens a session with a target that answers every request with the status and body.
+func session(t *testing.T, status int, body string, through Starter) *Session {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	s, err := Open(t.Context(), Settings{Target: server.URL, Through: through})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// specOf is an unregistered spec.
+func specOf(body Body, options ...Option) *Spec {
+	requirement, _ := description().Requirement("push.items.empty")
+	s := &Spec{Requirement: requirement, body: body, timeout: DefaultSpecTimeout}
+	for _, option := range options {
+		option(s)
+	}
+	return s
+}
+
+var emptyPush = Args{Body: []byte(`{"items":[]}`)}
+
+func TestExecute(t *testing.T) {
+	t.Parallel()
+	cleaned := 0
+	for name, c := range map[string]struct {
+		body   Body
+		status Status
+		reason string
+	}{
+		"passes":             {func(ctx context.Context, t *Target) { t.Call(ctx, "push", emptyPush) }, Pass, ""},
+		"fails by assertion": {func(context.Context, *Target) { gomega.Expect(1).To(gomega.Equal(2)) }, Fail, "to equal"},
+		"skips":              {func(_ context.Context, t *Target) { t.Skipf("not %s", "today") }, Untested, "not today"},
+		"panics":             {func(context.Context, *Target) { panic("bug") }, Errored, "bug"},
+		"sends what the description forbids": {func(ctx context.Context, t *Target) {
+			t.Call(ctx, "push", Args{Body: []byte(`{"items":7}`)})
+		}, Fail, "the request of push violates"},
+		"calls an unknown operation": {func(ctx context.Context, t *Target) { t.Call(ctx, "fly", Args{}) }, Fail, "no operation"},
+		"lacks a capability":         {func(ctx context.Context, t *Target) { t.Advance(ctx, time.Hour) }, Fail, "does not work"},
+		"cleans up though it fails": {func(_ context.Context, t *Target) {
+			t.Cleanup(func(context.Context) { cleaned++ })
+			t.Cleanup(func(context.Context) { panic("ignored") })
+			Failf(0, "so be it")
+		}, Fail, "so be it"},
+	} {
+		result := session(t, http.StatusCreated, `[]`, nil).Execute(t.Context(), specOf(c.body))
+		if result.Status != c.status || !strings.Contains(result.Reason, c.reason) {
+			t.Errorf("%s: %s: %s", name, result.Status, result.Reason)
+		}
+		if result.Status == Fail && !strings.Contains(result.Reason, "violates") && !strings.HasPrefix(result.Location, "suite/session_test.go:") {
+			t.Errorf("%s: blames %s", name, result.Location)
+		}
+	}
+	if cleaned != 1 {
+		t.Errorf("cleaned up %d times", cleaned)
+	}
+}
+
+func TestResponsesAreChecked(t *testing.T) {
+	t.Parallel()
+	result := session(t, http.StatusCreated, `[{"index":0}]`, nil).Execute(t.Context(), specOf(func(ctx context.Context, t *Target) {
+		t.Call(ctx, "push", emptyPush)
+		t.Raw(ctx, Request{Operation: "push", Body: strings.NewReader(`bad`)})
+	}))
+	if result.Status != Fail || len(result.Violations) != 2 || len(result.Exchanges) != 2 {
+		t.Errorf("%s: %v, %d exchanges", result.Status, result.Violations, len(result.Exchanges))
+	}
+	for _, violation := range result.Violations {
+		if violation.Direction != "response" {
+			t.Errorf("bad input on purpose counts as a violation: %s", violation)
+		}
+	}
+}
+
+func TestSpecTimesOut(t *testing.T) {
+	t.Parallel()
+	result := session(t, http.StatusCreated, `[]`, nil).Execute(t.Context(), specOf(func(ctx context.Context, _ *Target) {
+		<-ctx.Done()
+		Failf(0, "interrupted")
+	}, Timeout(10*time.Millisecond)))
+	if result.Status != Fail || !strings.Contains(result.Reason, "longer than 10ms") {
+		t.Errorf("%s: %s", result.Status, result.Reason)
+	}
+}
+
+func TestUnknownRequirementPanics(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("a spec of an unknown requirement was registered")
+		}
+	}()
+	Requirement("no.such.requirement", func(context.Context, *Target) {})
+}
+
+// peerFunc is a Peer of one function.
+type peerFunc func(ctx context.Context, operationID string, args Args) (Outcome, error)
+
+func (f peerFunc) Call(ctx context.Context, operationID string, args Args) (Outcome, error) {
+	return f(ctx, operationID, args)
+}
+
+// serving is a Starter of a peer that offers push and health.
+func serving(peer func(target string) Peer) Starter {
+	return InProcess(func(ctx context.Context, target string, in io.Reader, out io.Writer) error {
+		return ServeCalls(ctx, Hello{Name: "test", Operations: []string{"push", "health"}}, peer(target), in, out)
+	})
+}
+
+func TestProgramPeer(t *testing.T) {
+	t.Parallel()
+	payload := "{\"items\":[ {\"queue\":\"q\",\n\"payload\":\"\\ud800 <&>\u2028\"} ]}"
+	var got string
+	s := session(t, http.StatusCreated, `[]`, serving(func(string) Peer {
+		return peerFunc(func(ctx context.Context, operationID string, args Args) (Outcome, error) {
+			if operationID == "health" {
+				return Outcome{}, errors.New("refused here")
+			}
+			if args.Path["wait"] != "" {
+				<-ctx.Done()
+				return Outcome{}, ctx.Err()
+			}
+			got = string(args.Body)
+			return Outcome{Status: 201, Body: args.Body}, nil
+		})
+	}))
+	if s.Peer() != "test" {
+		t.Errorf("the peer is named %q", s.Peer())
+	}
+	result := s.Execute(t.Context(), specOf(func(ctx context.Context, target *Target) {
+		waiting, cancel := context.WithCancel(ctx)
+		parked := make(chan error)
+		go func() {
+			_, err := target.Try(waiting, "push", Args{Path: map[string]string{"wait": "x"}})
+			parked <- err
+		}()
+		outcome := target.Call(ctx, "push", Args{Body: []byte(payload)})
+		if got != payload || string(outcome.Body) != payload || outcome.Status != 201 {
+			Failf(0, "the bytes of bodies do not survive: %q, %q", got, outcome.Body)
+		}
+		cancel()
+		if err := <-parked; !errors.Is(err, context.Canceled) {
+			Failf(0, "a cancelled call: %v", err)
+		}
+		if _, err := target.Try(ctx, "health", Args{}); err == nil || err.Error() != "refused here" {
+			Failf(0, "an error without an answer: %v", err)
+		}
+	}))
+	if result.Status != Pass || result.Peer != "test" {
+		t.Errorf("%s through %s: %s", result.Status, result.Peer, result.Reason)
+	}
+	result = s.Execute(t.Context(), specOf(func(ctx context.Context, target *Target) { target.Call(ctx, "ack", Args{}) }))
+	if result.Status != Unsupported {
+		t.Errorf("an operation that the peer does not offer: %s: %s", result.Status, result.Reason)
+	}
+	result = s.Execute(t.Context(), specOf(func(ctx context.Context, target *Target) { target.Call(ctx, "ack", Args{Body: []byte(`{`)}) }, WireOnly))
+	if result.Peer != "wire" || result.Status != Fail {
+		t.Errorf("a wire-only spec ran through %s: %s", result.Peer, result.Status)
+	}
+}
+
+func TestProxyChecksWhatALibrarySends(t *testing.T) {
+	t.Parallel()
+	s := session(t, http.StatusCreated, `[{"index":0}]`, serving(func(target string) Peer {
+		return peerFunc(func(ctx context.Context, _ string, args Args) (Outcome, error) {
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, target+"/api/v1/push", strings.NewReader(string(args.Body)))
+			if err != nil {
+				return Outcome{}, err
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return Outcome{}, err
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			return Outcome{Status: response.StatusCode, Body: body}, err
+		})
+	}))
+	result := s.Execute(t.Context(), specOf(func(ctx context.Context, target *Target) {
+		outcome := target.Call(ctx, "push", Args{Body: []byte(`{"items":[{}]}`)})
+		if string(outcome.Body) != `[{"index":0}]` {
+			Failf(0, "the proxy changed the answer: %s", outcome.Body)
+		}
+	}))
+	var directions []string
+	for _, violation := range result.Violations {
+		directions = append(directions, violation.Operation+" "+violation.Direction)
+	}
+	if strings.Join(directions, ", ") != "push request, push response" || len(result.Exchanges) != 1 {
+		t.Errorf("%s: %v, %d exchanges", result.Status, directions, len(result.Exchanges))
+	}
+}
+
+func TestBadPrograms(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	for name, first := range map[string]string{
+		"says nothing": "", "is no JSON": "hello\n", "speaks another version": `{"protocol":2,"name":"x"}` + "\n", "has no name": `{"protocol":1}` + "\n",
+	} {
+		_, err := Open(t.Context(), Settings{Target: server.URL, Through: InProcess(
+			func(_ context.Context, _ string, _ io.Reader, out io.Writer) error {
+				_, err := io.WriteString(out, first)
+				return err
+			})})
+		if err == nil {
+			t.Errorf("a program that %s was accepted", name)
+		}
+	}
+}
+
+func TestMatchPrefersStaticSegments(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/api/v1/pop": "pop", "/api/v1/pop/queue/a%2Fb": "popQueue", "/api/v1/pop/queue/a/partition/b": "popPartition", "/api/v1/nothing": "",
+	} {
+		got, params := match(http.MethodGet, path)
+		id := ""
+		if got != nil {
+			id = got.ID
+		}
+		if id != want {
+			t.Errorf("%s is %q, want %q", path, id, want)
+		}
+		if want == "popQueue" && params["queue"] != "a/b" {
+			t.Errorf("path parameters of %s: %v", path, params)
+		}
+	}
+}
