@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -83,7 +84,13 @@ func (e *edge) acknowledge(c *call, group string, acks []ackRequest) (answer, er
 			results[at[j]] = res
 		}
 	}
-	return jsonAnswer(http.StatusOK, e.appendAckResults(acks, results)), nil
+	for i, res := range results {
+		if res.Err != nil && contractError(res.Err) == nil {
+			c.ex.note(fmt.Errorf("item %d: %w", i, res.Err))
+			break
+		}
+	}
+	return jsonAnswer(http.StatusOK, appendAckResults(acks, results)), nil
 }
 
 // storable makes an error text one that PostgreSQL can store: it has no NUL. The text is for people to
@@ -108,7 +115,7 @@ func ackStatus(s *string) queue.AckStatus {
 	}
 }
 
-func (e *edge) appendAckResults(acks []ackRequest, results []queue.AckResult) []byte {
+func appendAckResults(acks []ackRequest, results []queue.AckResult) []byte {
 	b := append(make([]byte, 0, 2+160*len(results)), '[')
 	for i, r := range results {
 		if i > 0 {
@@ -124,7 +131,7 @@ func (e *edge) appendAckResults(acks []ackRequest, results []queue.AckResult) []
 		if r.Err == nil {
 			b = append(b, "null"...)
 		} else {
-			b = appendString(b, e.ackErrorText(r.Err))
+			b = appendString(b, ackErrorText(r.Err))
 		}
 		b = append(b, `,"leaseReleased":`...)
 		b = appendBool(b, r.LeaseReleased)
@@ -143,17 +150,24 @@ var ackItemErrors = []error{
 	queue.ErrNoConsumer, queue.ErrSuperseded, queue.ErrDLQRejected,
 }
 
-// ackErrorText words an item error. An error outside the contract is logged and shown by its kind
-// only: its text may name what is none of the client's business.
-func (e *edge) ackErrorText(err error) string {
+// contractError is the item error of the wire contract that an error is, nil for none.
+func contractError(err error) error {
 	for _, known := range ackItemErrors {
 		if errors.Is(err, known) {
-			return known.Error()
+			return known
 		}
+	}
+	return nil
+}
+
+// ackErrorText words an item error. An error outside the contract is shown by its kind only: its text may
+// name what is none of the client's business.
+func ackErrorText(err error) string {
+	if known := contractError(err); known != nil {
+		return known.Error()
 	}
 	if errors.Is(err, queue.ErrUnavailable) {
 		return unavailableText
 	}
-	e.log.Error("acknowledgement failed", "error", err)
 	return internalText
 }

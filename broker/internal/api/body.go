@@ -79,6 +79,27 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request, ex *exchange) ([
 	}
 }
 
+// discardBody reads what was sent to an operation that takes no body, and keeps none of it: until it is
+// read, net/http does not notice a client that leaves. A body that does not end in time, or is longer
+// than any may be, never makes a complete request: that is errIncomplete, which is not answered.
+func (e *edge) discardBody(w http.ResponseWriter, r *http.Request, ex *exchange) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	if r.ContentLength > e.cfg.MaxBody {
+		return errIncomplete
+	}
+	rc := http.NewResponseController(w)
+	paced := &pacedReader{rc: rc, from: r.Body, stall: e.stall}
+	n, err := io.Copy(io.Discard, io.LimitReader(paced, e.cfg.MaxBody+1))
+	ex.bytesIn = n
+	if err != nil || n > e.cfg.MaxBody {
+		return errIncomplete
+	}
+	_ = rc.SetReadDeadline(time.Time{}) // as in readBody
+	return nil
+}
+
 func (e *edge) hold(ex *exchange, n int64) error {
 	if !e.bodies.take(n) {
 		return errBusy

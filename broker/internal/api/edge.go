@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -48,9 +47,8 @@ type edge struct {
 	stall   time.Duration // stallTimeout but in tests
 	metrics metrics
 	page    []byte
-	// revalidates says that the description documents a 304 for itself.
-	revalidates bool
-	routed      http.Handler
+	origins http.CrossOriginProtection
+	routed  http.Handler
 }
 
 // New builds the handler of the whole HTTP surface. It fails when the routes and the API description
@@ -80,7 +78,6 @@ func New(cfg Config) (http.Handler, error) {
 	if e.metrics, err = newMetrics(cfg.Registry, &e.bodies); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	e.revalidates = slices.Contains(ops["openapi"].Statuses(), http.StatusNotModified)
 	e.routed = e.router(routes, ops)
 	return e, nil
 }
@@ -88,11 +85,21 @@ func New(cfg Config) (http.Handler, error) {
 // call is one request as a handler sees it: checked against the API description, but for the body of a
 // checking route.
 type call struct {
-	ctx   context.Context
-	path  map[string]string
-	query url.Values
-	body  []byte // nil on routes without a body; valid until the handler returns
-	head  http.Header
+	ctx  context.Context
+	url  *url.URL
+	path map[string]string
+	body []byte // nil on routes without a body; valid until the handler returns
+	head http.Header
+	ex   *exchange
+}
+
+// query decodes the query. Only routes that document parameters do: on others any query is ignored.
+func (c *call) query() (url.Values, error) {
+	q, err := url.ParseQuery(c.url.RawQuery)
+	if err != nil {
+		return nil, badQuery("string", "cannot be read: "+err.Error())
+	}
+	return q, nil
 }
 
 // answer is what a handler answers. The zero contentType means JSON; an answer without a body has
@@ -122,7 +129,7 @@ func (e *edge) serve(rt route, op *openapi.Operation) http.Handler {
 		ans, err := e.run(rt, op, w, r, ex)
 		if err != nil {
 			// Nobody is there to read an answer, and an empty 200 must not be sent in its place.
-			if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+			if errors.Is(err, errIncomplete) || r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 				ex.status = statusClientClosed
 				panic(http.ErrAbortHandler)
 			}
@@ -133,16 +140,20 @@ func (e *edge) serve(rt route, op *openapi.Operation) http.Handler {
 }
 
 func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *http.Request, ex *exchange) (answer, error) {
-	c := &call{ctx: r.Context(), head: r.Header}
+	if !e.allowsOrigin(rt, r) {
+		return answer{}, errCrossOrigin
+	}
+	c := &call{ctx: r.Context(), url: r.URL, head: r.Header, ex: ex}
 	var err error
 	if c.path, err = pathParams(r); err != nil {
 		return answer{}, err
 	}
-	if c.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		return answer{}, badQuery("string", "cannot be read: "+err.Error())
+	if takes, _ := op.HasBody(); takes {
+		c.body, err = e.readBody(w, r, ex)
+	} else {
+		err = e.discardBody(w, r, ex)
 	}
-	// Also a body that means nothing is read: until then a client that leaves is not noticed.
-	if c.body, err = e.readBody(w, r, ex); err != nil {
+	if err != nil {
 		return answer{}, err
 	}
 	if rt.kind.has(checking) {
@@ -154,6 +165,16 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 		return answer{}, err
 	}
 	return rt.handle(e, c)
+}
+
+// allowsOrigin refuses what another origin than the broker's makes a browser send, where it would change
+// something: any page that somebody visits could otherwise use a broker on that machine. Programs send
+// none of the headers that this reads.
+func (e *edge) allowsOrigin(rt route, r *http.Request) bool {
+	if rt.kind.has(consuming) {
+		r = &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL} // a GET that is not safe
+	}
+	return e.origins.Check(r) == nil
 }
 
 // reply checks an answer and sends it. It is the only place that writes to the client. A nil

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
@@ -467,6 +469,122 @@ func TestUnreadBody(t *testing.T) {
 	eventually(t, "the pop is given up", func() bool { return inFlight(t, b) == 0 })
 }
 
+// TestUnexpectedBody ignores what is sent to an operation that takes no body, whatever it is, as long as
+// it ends.
+func TestUnexpectedBody(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(c *Config) { c.MaxBody, c.MaxBodyInFlight = 1<<20, 1 })
+	for _, path := range []string{"/health", "/status", "/openapi.json", "/", "/elsewhere", "/metrics/prometheus", "/api/v1/resources/queues", "/testing/clock"} {
+		for _, body := range []io.Reader{strings.NewReader("{}"), strings.NewReader("\xff["), io.LimitReader(spaces{}, 1<<20), io.NopCloser(strings.NewReader("chunked"))} {
+			if r := b.send(b.request("GET", path+"?%zz=;", body)); r.status != 200 {
+				t.Errorf("%s: %d %s", path, r.status, r.body)
+			}
+		}
+	}
+	if r := b.send(b.request("GET", "/api/v1/pop/queue/q", strings.NewReader("{"))); r.status != 204 {
+		t.Errorf("pop: %d %s", r.status, r.body)
+	}
+	for name, body := range map[string]io.Reader{"sized": bytes.NewReader(make([]byte, 1<<20+1)), "chunked": io.LimitReader(spaces{}, 1<<20+1)} {
+		if res, err := b.client.Do(b.request("GET", "/health", body)); err == nil {
+			_ = res.Body.Close()
+			t.Errorf("%s: answered %d", name, res.StatusCode)
+		}
+	}
+}
+
+// TestCrossSite refuses what a browser sends for another site where it would change something, and
+// nobody else.
+func TestCrossSite(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.push("q", "p", "t", "1")
+	id := uuid.NewString()
+	changing := []struct{ method, path, body string }{
+		{"POST", "/api/v1/push", `{"items":[{"queue":"planted","payload":1}]}`},
+		{"GET", "/api/v1/pop/queue/q?autoAck=true", ""},
+		{"GET", "/api/v1/pop/queue/q/partition/p?autoAck=true", ""},
+		{"GET", "/api/v1/pop?namespace=q&autoAck=true", ""},
+		{"POST", "/api/v1/ack", `{"transactionId":"t","partitionId":"` + id + `"}`},
+		{"POST", "/api/v1/ack/batch", `{"acknowledgments":[]}`},
+		{"POST", "/api/v1/lease/" + id + "/extend", ""},
+		{"POST", "/api/v1/configure", `{"queue":"planted"}`},
+		{"DELETE", "/api/v1/resources/queues/q", ""},
+		{"POST", "/testing/clock", `{"advance":"1h"}`},
+	}
+	ask := func(method, path, body string, header ...string) reply {
+		req := b.request(method, path, strings.NewReader(body))
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		return b.send(req)
+	}
+	for _, tc := range changing {
+		for _, header := range [][]string{
+			{"Sec-Fetch-Site", "cross-site"},
+			{"Sec-Fetch-Site", "same-site", "Origin", "http://127.0.0.1:3000"},
+			{"Origin", "http://evil.example"},
+			{"Origin", "null"},
+		} {
+			r := ask(tc.method, tc.path, tc.body, header...)
+			if r.status != 403 || string(r.body) != `{"error":"cross-origin request refused"}` {
+				t.Errorf("%s %s %v: %d %s", tc.method, tc.path, header, r.status, r.body)
+			}
+		}
+	}
+	if r := b.do("GET", "/api/v1/resources/queues/planted", ""); r.status != 404 {
+		t.Errorf("a foreign page made a queue: %s", r.body)
+	}
+	if r := ask("GET", "/api/v1/resources/queues", "", "Sec-Fetch-Site", "cross-site"); r.status != 200 {
+		t.Errorf("a read: %d %s", r.status, r.body)
+	}
+	for _, header := range [][]string{
+		nil,
+		{"Sec-Fetch-Site", "same-origin"},
+		{"Sec-Fetch-Site", "none"},
+		{"Origin", b.url},
+		{"Sec-Fetch-Mode", "cors"}, // as fetch of Node.js sends it
+	} {
+		for _, tc := range changing[:6] {
+			if r := ask(tc.method, tc.path, tc.body, header...); r.status > 204 {
+				t.Errorf("%s %s %v: %d %s", tc.method, tc.path, header, r.status, r.body)
+			}
+		}
+	}
+	if log := b.log.String(); strings.Contains(log, "violates the API description") {
+		t.Error(log)
+	}
+}
+
+// TestMalformedRequests never reach the edge: net/http answers them, in plain text, as the API
+// description says.
+func TestMalformedRequests(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for request, want := range map[string]int{
+		"GET /api/v1/pop/queue/%zz HTTP/1.1\r\nHost: x\r\n\r\n":                            400,
+		"GET /api/v1/pop/queue/%2 HTTP/1.1\r\nHost: x\r\n\r\n":                             400,
+		"GET /status HTTP/1.1\r\n\r\n":                                                     400,
+		"GET /status HTTP/9.9\r\nHost: x\r\n\r\n":                                          505,
+		"GET /status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2<<20) + "\r\n\r\n": 431,
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		go func() { _, _ = io.WriteString(conn, request) }()
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%.60q: %v", request, err)
+		}
+		if res.StatusCode != want || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") || !res.Close {
+			t.Errorf("%.60q: %d %v", request, res.StatusCode, res.Header)
+		}
+		_ = res.Body.Close()
+		_ = conn.Close()
+	}
+}
+
 // TestBodiesInFlight refuses bodies beyond the sum, and accepts again when others are done.
 func TestBodiesInFlight(t *testing.T) {
 	t.Parallel()
@@ -562,9 +680,17 @@ func TestPanicIsA500(t *testing.T) {
 func TestUnknownErrorsAreHidden(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
-	ans := b.edge.answerError(&exchange{id: "r1"}, errors.New("canary-secret"))
-	if ans.status != 500 || string(ans.body) != `{"error":"internal error"}` || !strings.Contains(b.log.String(), "canary-secret") {
-		t.Errorf("%d %s", ans.status, ans.body)
+	table := append(without("status"), route{"status", "GET", "/status", func(*edge, *call) (answer, error) { return answer{}, errors.New("canary-secret") }, 0})
+	ops, err := match(table, spec(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := b.through(table, ops, "/status")
+	if r.status != 500 || string(r.body) != `{"error":"internal error"}` {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if log := b.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, `"level":"ERROR"`) || !strings.Contains(log, "canary-secret") {
+		t.Errorf("%s", log)
 	}
 }
 
@@ -588,6 +714,12 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 	r := b.do("GET", "/health", "")
+	eventually(t, "the health check is logged", func() bool { return strings.Contains(b.log.String(), `"operation":"health"`) })
+	for line := range strings.Lines(b.log.String()) {
+		if strings.Contains(line, `"request_id"`) && (!strings.Contains(line, `"level":"WARN","msg":"request"`) || !strings.Contains(line, `"error":"`)) {
+			t.Errorf("not the one line of a failed request: %s", line)
+		}
+	}
 	var health map[string]string
 	if err := json.Unmarshal(r.body, &health); err != nil || r.status != 503 || health["status"] != "unhealthy" || health["database"] != "disconnected" {
 		t.Errorf("health: %d %s", r.status, r.body)
@@ -660,18 +792,14 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestNotModified answers 304 where the description documents it, and the document otherwise.
+// TestNotModified answers 304 to who has the document, and the document otherwise.
 func TestNotModified(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	req := b.request("GET", "/openapi.json", nil)
 	req.Header.Set("If-None-Match", `"`+spec(t).SHA256()+`"`)
-	want := 200
-	if b.edge.revalidates {
-		want = 304
-	}
-	if r := b.send(req); r.status != want || (want == 304) != (len(r.body) == 0) {
-		t.Errorf("%d, %d bytes", r.status, len(r.body))
+	if r := b.send(req); r.status != 304 || len(r.body) > 0 || r.header.Get("ETag") == "" {
+		t.Errorf("%d, %d bytes, %v", r.status, len(r.body), r.header)
 	}
 	for header, want := range map[string]bool{"": false, `"a"`: true, `W/"a"`: true, `"b", "a"`: true, "*": true, `"b"`: false, "a": false} {
 		if matchesTag(header, `"a"`) != want {
@@ -691,6 +819,7 @@ func TestErrorCatalogue(t *testing.T) {
 		"discovery-scope":      errNoDiscovery,
 		"no-such-route":        errNoRoute,
 		"queue-not-found":      fmt.Errorf("read: %w", queue.ErrQueueNotFound),
+		"cross-site":           errCrossOrigin,
 		"body-too-large":       errTooLarge,
 		"too-many-requests":    errBusy,
 		"internal":             errors.New("anything else"),

@@ -18,6 +18,8 @@ var (
 	errBusy        = errors.New("too many request body bytes in flight")
 	errSlowBody    = errors.New("bad body: did not arrive in time")
 	errCutBody     = errors.New("bad body: ended early or is badly chunked")
+	errIncomplete  = errors.New("the body of a request that takes none did not end")
+	errCrossOrigin = errors.New("cross-origin request refused")
 	errNoDiscovery = errors.New("namespace or task is required")
 	errNonconform  = errors.New("the answer does not conform to the API description")
 )
@@ -32,7 +34,8 @@ const (
 // maxErrorText bounds the text of an error answer, which may quote the request, in bytes.
 const maxErrorText = 2048
 
-// answerError makes the answer of an error. It is the only place that does.
+// answerError makes the answer of an error. It is the only place that does. What the answer does not say
+// of the error is noted for the log.
 func (e *edge) answerError(ex *exchange, err error) answer {
 	if check, ok := errors.AsType[*openapi.CheckError](err); ok {
 		return errorAnswer(http.StatusBadRequest, checkText(check))
@@ -48,17 +51,19 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return closing(errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody)))
 	case errors.Is(err, errSlowBody), errors.Is(err, errCutBody):
 		return closing(errorAnswer(http.StatusBadRequest, err.Error()))
+	case errors.Is(err, errCrossOrigin):
+		return closing(errorAnswer(http.StatusForbidden, errCrossOrigin.Error()))
 	case errors.Is(err, errBusy):
 		return closing(soon(errorAnswer(http.StatusTooManyRequests, errBusy.Error())))
 	case errors.Is(err, queue.ErrUnavailable):
-		e.log.Warn("database unavailable", "request_id", ex.id, "operation", ex.operation(), "error", err)
+		ex.note(err)
 		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))
 	case errors.Is(err, queue.ErrStopped):
 		return soon(errorAnswer(http.StatusServiceUnavailable, stoppingText))
 	case errors.Is(err, errNonconform):
 		return errorAnswer(http.StatusInternalServerError, errNonconform.Error())
 	default:
-		e.log.Error("internal error", "request_id", ex.id, "operation", ex.operation(), "error", err)
+		ex.note(err)
 		return errorAnswer(http.StatusInternalServerError, internalText)
 	}
 }

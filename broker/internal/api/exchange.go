@@ -28,6 +28,14 @@ type exchange struct {
 	bytesOut int64
 	held     int64 // bytes taken from the body budget
 	replied  bool
+	cause    error // why it failed, for the log; nil when the answer says it all
+}
+
+// note keeps the first reason of a failure for the line of the request in the log.
+func (ex *exchange) note(err error) {
+	if ex.cause == nil {
+		ex.cause = err
+	}
 }
 
 type exchangeKey struct{}
@@ -72,13 +80,15 @@ func (e *edge) end(w http.ResponseWriter, r *http.Request, ex *exchange, start t
 	}
 }
 
-// finish records one exchange in the log and in the metrics. The log names the path template, never
-// the path, and no header or body: names and ids of messages stay out of it.
+// finish records one exchange in the metrics and, in one line whatever became of it, in the log. The log
+// names the path template, never the path, and no header or body: names and ids of messages stay out.
 func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
 	e.metrics.observe(ex, took)
 	level := slog.LevelInfo
 	switch {
-	case ex.status >= http.StatusInternalServerError:
+	case ex.status == http.StatusInternalServerError:
+		level = slog.LevelError
+	case ex.status > http.StatusInternalServerError, ex.cause != nil:
 		level = slog.LevelWarn
 	case ex.route != nil && ex.route.kind.has(hot):
 		level = slog.LevelDebug
@@ -90,7 +100,7 @@ func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
 	if ex.route != nil {
 		path = ex.route.path
 	}
-	e.log.LogAttrs(r.Context(), level, "request",
+	attrs := []slog.Attr{
 		slog.String("request_id", ex.id),
 		slog.String("operation", ex.operation()),
 		slog.String("method", r.Method),
@@ -99,7 +109,11 @@ func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
 		slog.Float64("ms", float64(took.Microseconds())/1000),
 		slog.Int64("bytes_in", ex.bytesIn),
 		slog.Int64("bytes_out", ex.bytesOut),
-	)
+	}
+	if ex.cause != nil {
+		attrs = append(attrs, slog.Any("error", ex.cause))
+	}
+	e.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
 // operation is the operationId, or "none" when no route matched.

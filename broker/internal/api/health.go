@@ -44,7 +44,7 @@ func (e *edge) health(c *call) (answer, error) {
 		if c.ctx.Err() != nil {
 			return answer{}, context.Cause(c.ctx)
 		}
-		e.log.Warn("health check failed", "error", err)
+		c.ex.note(err)
 		return encode(http.StatusServiceUnavailable, healthAnswer{
 			Status: "unhealthy", Database: "disconnected", Engine: engineName, Version: e.cfg.Version,
 		})
@@ -69,7 +69,7 @@ func (e *edge) status(*call) (answer, error) {
 func (e *edge) openapiDocument(c *call) (answer, error) {
 	tag := `"` + e.cfg.Spec.SHA256() + `"`
 	header := map[string]string{"ETag": tag, "Cache-Control": "no-cache"}
-	if e.revalidates && matchesTag(c.head.Get("If-None-Match"), tag) {
+	if matchesTag(c.head.Get("If-None-Match"), tag) {
 		return answer{status: http.StatusNotModified, header: header}, nil
 	}
 	return answer{status: http.StatusOK, header: header, body: e.cfg.Spec.JSON()}, nil

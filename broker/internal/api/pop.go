@@ -23,7 +23,11 @@ const (
 )
 
 func (e *edge) popQueue(c *call) (answer, error) {
-	req, err := e.popRequest(c.query)
+	q, err := c.query()
+	if err != nil {
+		return answer{}, err
+	}
+	req, err := e.popRequest(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -32,7 +36,11 @@ func (e *edge) popQueue(c *call) (answer, error) {
 }
 
 func (e *edge) popPartition(c *call) (answer, error) {
-	req, err := e.popRequest(c.query)
+	q, err := c.query()
+	if err != nil {
+		return answer{}, err
+	}
+	req, err := e.popRequest(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -41,11 +49,15 @@ func (e *edge) popPartition(c *call) (answer, error) {
 }
 
 func (e *edge) popDiscover(c *call) (answer, error) {
-	req, err := e.popRequest(c.query)
+	q, err := c.query()
 	if err != nil {
 		return answer{}, err
 	}
-	req.Namespace, req.Task = c.query.Get("namespace"), c.query.Get("task")
+	req, err := e.popRequest(q)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Namespace, req.Task = q.Get("namespace"), q.Get("task")
 	if req.Namespace == "" && req.Task == "" {
 		return answer{}, errNoDiscovery
 	}
