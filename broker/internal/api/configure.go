@@ -1,13 +1,8 @@
 package api
 
 import (
-	"errors"
-	"fmt"
-	"math"
 	"net/http"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -78,12 +73,8 @@ type configureAnswer struct {
 	Options     optionsAnswer  `json:"options"`
 }
 
-// The bounds of option values, in the units of the wire.
-const (
-	maxMinPopWait = 60_000 // ms; more is clamped (queue contract, section 2)
-	maxOption     = math.MaxInt32
-	maxName       = 512 // bytes
-)
+// maxMinPopWait is the longest hold of a batch that is not full; more is clamped (queue contract, section 2).
+const maxMinPopWait = time.Minute
 
 // configure answers POST /api/v1/configure, a full replace (queue contract, section 6).
 func (e *edge) configure(c *call) (answer, error) {
@@ -91,23 +82,16 @@ func (e *edge) configure(c *call) (answer, error) {
 	if err := decode(c.body, &body); err != nil {
 		return answer{}, err
 	}
-	given, where := &body.optionsRequest, ""
+	given := &body.optionsRequest
 	if body.Options.Kind() == '{' {
-		given, where = new(optionsRequest), "options."
+		given = new(optionsRequest)
 		if err := decode(body.Options, given); err != nil {
 			return answer{}, err
 		}
 	}
-	options, err := given.resolve(where)
-	if err != nil {
-		return answer{}, err
-	}
 	namespace := firstNonEmpty(body.Namespace, given.Namespace)
 	task := firstNonEmpty(body.Task, given.Task)
-	if err := errors.Join(checkLabel("namespace", namespace), checkLabel("task", task)); err != nil {
-		return answer{}, err
-	}
-	q, err := e.cfg.Engine.Configure(c.ctx, body.Queue, namespace, task, options)
+	q, err := e.cfg.Engine.Configure(c.ctx, body.Queue, namespace, task, given.resolve())
 	if err != nil {
 		return answer{}, err
 	}
@@ -123,62 +107,39 @@ func (e *edge) configure(c *call) (answer, error) {
 	})
 }
 
-// resolve makes engine options of wire options. The check of the body has refused what is below its
-// minimum; what is above the range of the wire is refused here too.
-func (o *optionsRequest) resolve(where string) (queue.Options, error) {
+// resolve makes engine options of wire options, whose values the check of the body has bounded.
+func (o *optionsRequest) resolve() queue.Options {
 	out := queue.DefaultOptions()
-	n := numbers{where: where}
-	n.duration(&out.LeaseTime, "leaseTime", o.LeaseTime, time.Second)
-	n.int(&out.RetryLimit, "retryLimit", o.RetryLimit)
-	n.duration(&out.DelayedProcessing, "delayedProcessing", o.DelayedProcessing, time.Second)
-	n.duration(&out.WindowBuffer, "windowBuffer", o.WindowBuffer, time.Second)
-	n.duration(&out.MinPopWait, "minPopWaitTime", o.MinPopWaitTime, time.Millisecond)
-	n.duration(&out.Retention, "retentionSeconds", o.RetentionSeconds, time.Second)
-	n.duration(&out.CompletedRetention, "completedRetentionSeconds", o.CompletedRetentionSeconds, time.Second)
-	n.duration(&out.MaxWaitTime, "maxWaitTimeSeconds", o.MaxWaitTimeSeconds, time.Second)
-	n.duration(&out.DedupWindow, "dedupWindowSeconds", o.DedupWindowSeconds, time.Second)
-	n.int(&out.Priority, "priority", o.Priority)
-	n.int(&out.MaxSize, "maxSize", o.MaxSize)
-	n.int(&out.TTL, "ttl", o.TTL)
-	n.int(&out.RetryDelay, "retryDelay", o.RetryDelay)
-	if n.err != nil {
-		return queue.Options{}, n.err
-	}
-	out.MinPopWait = min(out.MinPopWait, maxMinPopWait*time.Millisecond)
+	setDuration(&out.LeaseTime, o.LeaseTime, time.Second)
+	setInt(&out.RetryLimit, o.RetryLimit)
 	setBool(&out.DeadLetterQueue, o.DeadLetterQueue)
 	setBool(&out.DLQAfterMaxRetries, o.DLQAfterMaxRetries)
+	setDuration(&out.DelayedProcessing, o.DelayedProcessing, time.Second)
+	setDuration(&out.WindowBuffer, o.WindowBuffer, time.Second)
+	setDuration(&out.MinPopWait, o.MinPopWaitTime, time.Millisecond)
+	out.MinPopWait = min(out.MinPopWait, maxMinPopWait)
 	setBool(&out.RetentionEnabled, o.RetentionEnabled)
+	setDuration(&out.Retention, o.RetentionSeconds, time.Second)
+	setDuration(&out.CompletedRetention, o.CompletedRetentionSeconds, time.Second)
+	setDuration(&out.MaxWaitTime, o.MaxWaitTimeSeconds, time.Second)
 	setBool(&out.EncryptionEnabled, o.EncryptionEnabled)
-	return out, nil
+	setDuration(&out.DedupWindow, o.DedupWindowSeconds, time.Second)
+	setInt(&out.Priority, o.Priority)
+	setInt(&out.MaxSize, o.MaxSize)
+	setInt(&out.TTL, o.TTL)
+	setInt(&out.RetryDelay, o.RetryDelay)
+	return out
 }
 
-// numbers reads option values and keeps the first failure.
-type numbers struct {
-	where string
-	err   error
-}
-
-func (n *numbers) int(to *int, name string, v *int64) {
-	switch {
-	case v == nil:
-	case *v < 0:
-		n.fail(name, "must be at least 0")
-	case *v > maxOption:
-		n.fail(name, "must be at most 2147483647")
-	default:
+func setInt(to *int, v *int64) {
+	if v != nil {
 		*to = int(*v)
 	}
 }
 
-func (n *numbers) duration(to *time.Duration, name string, v *int64, unit time.Duration) {
-	count := int(*to / unit)
-	n.int(&count, name, v)
-	*to = time.Duration(count) * unit
-}
-
-func (n *numbers) fail(name, rule string) {
-	if n.err == nil {
-		n.err = badBody(n.where+name, rule)
+func setDuration(to *time.Duration, v *int64, unit time.Duration) {
+	if v != nil {
+		*to = time.Duration(*v) * unit
 	}
 }
 
@@ -195,17 +156,6 @@ func firstNonEmpty(texts ...*string) string {
 		}
 	}
 	return ""
-}
-
-// checkLabel refuses a namespace or task that cannot be a name (queue contract, section 0).
-func checkLabel(field, s string) error {
-	switch {
-	case len(s) > maxName:
-		return badBody(field, fmt.Sprintf("must be at most %d bytes long", maxName))
-	case strings.ContainsFunc(s, unicode.IsControl):
-		return badBody(field, "must not contain control characters")
-	}
-	return nil
 }
 
 func resolved(o queue.Options) optionsAnswer {
