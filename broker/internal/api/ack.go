@@ -41,47 +41,76 @@ func (e *edge) ack(c *call) (answer, error) {
 	if err := decode(c.body, &body); err != nil {
 		return answer{}, err
 	}
-	return e.acknowledge(c, body.ConsumerGroup, []ackRequest{body.ackRequest})
+	return e.acknowledge(c, newAckBatch(body.ConsumerGroup, []ackRequest{body.ackRequest}))
 }
 
 func (e *edge) ackBatch(c *call) (answer, error) {
-	var body ackBatchRequest
-	if err := decode(c.body, &body); err != nil {
+	batch, err := readAckBatch(c)
+	if err != nil {
 		return answer{}, err
 	}
-	return e.acknowledge(c, body.ConsumerGroup, body.Acknowledgments)
+	return e.acknowledge(c, batch)
 }
 
-// acknowledge hands the items that name a partition to the engine, in order, and answers all.
-func (e *edge) acknowledge(c *call, group string, acks []ackRequest) (answer, error) {
+func readAckBatch(c *call) (ackBatch, error) {
+	var body ackBatchRequest
+	if err := decode(c.body, &body); err != nil {
+		return ackBatch{}, err
+	}
+	return newAckBatch(body.ConsumerGroup, body.Acknowledgments), nil
+}
+
+// ackBatch is a call as the engine takes it: the items that name a partition. The others are answered
+// without it.
+type ackBatch struct {
+	group string
+	acks  []ackRequest
+	items []queue.AckItem
+	at    []int // index in acks of each item
+}
+
+func newAckBatch(group string, acks []ackRequest) ackBatch {
+	b := ackBatch{group: group, acks: acks, items: make([]queue.AckItem, 0, len(acks)), at: make([]int, 0, len(acks))}
 	if group == "" {
-		group = queue.ModeGroup
+		b.group = queue.ModeGroup
 	}
-	items := make([]queue.AckItem, 0, len(acks))
-	at := make([]int, 0, len(acks)) // index in acks of each item
-	results := make([]queue.AckResult, len(acks))
 	for i, a := range acks {
-		id, err := uuid.Parse(a.PartitionID)
-		if err != nil || len(a.PartitionID) != len(uuid.UUID{}.String()) {
-			results[i].Err = errPartitionID
-			continue
+		if id, ok := parseUUID(a.PartitionID); ok {
+			b.items = append(b.items, queue.AckItem{
+				TransactionID: a.TransactionID,
+				PartitionID:   id,
+				Status:        ackStatus(a.Status),
+				LeaseID:       a.LeaseID,
+				Error:         storable(a.Error),
+			})
+			b.at = append(b.at, i)
 		}
-		items = append(items, queue.AckItem{
-			TransactionID: a.TransactionID,
-			PartitionID:   id,
-			Status:        ackStatus(a.Status),
-			LeaseID:       a.LeaseID,
-			Error:         storable(a.Error),
-		})
-		at = append(at, i)
 	}
-	if len(items) > 0 {
-		answered, err := e.cfg.Engine.Ack(c.ctx, group, items)
+	return b
+}
+
+// parseUUID reads the form of a UUID that the wire has, and no other that the library knows.
+func parseUUID(s string) (uuid.UUID, bool) {
+	if len(s) != 36 {
+		return uuid.UUID{}, false
+	}
+	id, err := uuid.Parse(s)
+	return id, err == nil
+}
+
+// acknowledge hands items to the engine and answers all of the call in order.
+func (e *edge) acknowledge(c *call, b ackBatch) (answer, error) {
+	results := make([]queue.AckResult, len(b.acks))
+	for i := range results {
+		results[i].Err = errPartitionID
+	}
+	if len(b.items) > 0 {
+		answered, err := e.cfg.Engine.Ack(c.ctx, b.group, b.items)
 		if err != nil {
 			return answer{}, err
 		}
 		for j, res := range answered {
-			results[at[j]] = res
+			results[b.at[j]] = res
 		}
 	}
 	for i, res := range results {
@@ -90,7 +119,7 @@ func (e *edge) acknowledge(c *call, group string, acks []ackRequest) (answer, er
 			break
 		}
 	}
-	return jsonAnswer(http.StatusOK, appendAckResults(acks, results)), nil
+	return jsonAnswer(http.StatusOK, appendAckResults(b.acks, results)), nil
 }
 
 // storable makes an error text one that PostgreSQL can store: it has no NUL. The text is for people to

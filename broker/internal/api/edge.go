@@ -211,13 +211,21 @@ func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operati
 	}
 }
 
+// Header values of nearly all answers, shared by them: nothing changes a value in place.
+var (
+	nosniff         = []string{"nosniff"}
+	noStore         = []string{"no-store"}
+	applicationJSON = []string{"application/json"}
+)
+
 func (a answer) setHeader(h http.Header) {
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	if !bodiless(a.status) {
-		if a.contentType == "" {
-			a.contentType = "application/json"
-		}
+	h["X-Content-Type-Options"] = nosniff
+	h["Cache-Control"] = noStore
+	switch {
+	case bodiless(a.status):
+	case a.contentType == "":
+		h["Content-Type"] = applicationJSON
+	default:
 		h.Set("Content-Type", a.contentType)
 	}
 	for k, v := range a.header {

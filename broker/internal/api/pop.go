@@ -23,29 +23,30 @@ const (
 )
 
 func (e *edge) popQueue(c *call) (answer, error) {
-	q, err := c.query()
+	req, err := e.popQueueRequest(c)
 	if err != nil {
 		return answer{}, err
 	}
-	req, err := e.popRequest(q)
-	if err != nil {
-		return answer{}, err
-	}
-	req.Queue = c.path["queue"]
 	return e.pop(c, req)
 }
 
 func (e *edge) popPartition(c *call) (answer, error) {
+	req, err := e.popQueueRequest(c)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Partition, req.Partitions = c.path["partition"], 1
+	return e.pop(c, req)
+}
+
+func (e *edge) popQueueRequest(c *call) (queue.PopRequest, error) {
 	q, err := c.query()
 	if err != nil {
-		return answer{}, err
+		return queue.PopRequest{}, err
 	}
 	req, err := e.popRequest(q)
-	if err != nil {
-		return answer{}, err
-	}
-	req.Queue, req.Partition, req.Partitions = c.path["queue"], c.path["partition"], 1
-	return e.pop(c, req)
+	req.Queue = c.path["queue"]
+	return req, err
 }
 
 func (e *edge) popDiscover(c *call) (answer, error) {

@@ -6,23 +6,32 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/queue"
 )
 
-// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response). It
-// checks the body itself, while it cuts it into items. Transaction ids and payloads stay in the body: the
-// engine has copied them when it answers, but for the ids in its results, which are written here.
+// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response).
 func (e *edge) push(c *call) (answer, error) {
-	parsed, err := e.cfg.Spec.CheckPush(c.body)
+	items, err := e.pushItems(c)
 	if err != nil {
 		return answer{}, err
-	}
-	items := make([]queue.PushItem, len(parsed))
-	for i, p := range parsed {
-		items[i] = queue.PushItem{Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload}
 	}
 	results, err := e.cfg.Engine.Push(c.ctx, items)
 	if err != nil {
 		return answer{}, err
 	}
 	return jsonAnswer(http.StatusCreated, appendPushResults(items, results)), nil
+}
+
+// pushItems checks the body while it cuts it into items. Transaction ids and payloads stay in the body:
+// the engine has copied them when it answers, but for the ids in its results, which live until the answer
+// is written.
+func (e *edge) pushItems(c *call) ([]queue.PushItem, error) {
+	parsed, err := e.cfg.Spec.CheckPush(c.body)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]queue.PushItem, len(parsed))
+	for i, p := range parsed {
+		items[i] = queue.PushItem{Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload}
+	}
+	return items, nil
 }
 
 func appendPushResults(items []queue.PushItem, results []queue.PushResult) []byte {
