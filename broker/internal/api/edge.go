@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +33,7 @@ type Config struct {
 	PopTimeout      time.Duration // wait of a long poll that names none; 0 means DefaultPopTimeout
 	FromNew         bool          // groups that name no subscription mode start with new messages; false means from the beginning
 	Testing         bool          // the test clock is served
+	LocalOnly       bool          // requests whose Host is a name of the Internet are refused, but for public routes
 }
 
 // Defaults of Config, as the queue contract has them; the bound on the sum is ours.
@@ -140,7 +144,10 @@ func (e *edge) serve(rt route, op *openapi.Operation) http.Handler {
 }
 
 func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *http.Request, ex *exchange) (answer, error) {
-	if !e.allowsOrigin(rt, r) {
+	switch {
+	case e.cfg.LocalOnly && op.Access != "public" && !isLocalHost(r.Host):
+		return answer{}, errForeignHost
+	case !e.allowsOrigin(rt, r):
 		return answer{}, errCrossOrigin
 	}
 	c := &call{ctx: r.Context(), url: r.URL, head: r.Header, ex: ex}
@@ -175,6 +182,26 @@ func (e *edge) allowsOrigin(rt route, r *http.Request) bool {
 		r = &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL} // a GET that is not safe
 	}
 	return e.origins.Check(r) == nil
+}
+
+// isLocalHost says whether a Host is an address or a name that nobody can own on the Internet: one without
+// a dot, or below a top level that is reserved for private use. A page whose name its owner points at
+// 127.0.0.1 is of the same origin to a browser, but has that name in its Host.
+func isLocalHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.Trim(name, "[]")
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	switch name[strings.LastIndexByte(name, '.')+1:] {
+	case name, "localhost", "internal", "test":
+		return true
+	}
+	return false
 }
 
 // reply checks an answer and sends it. It is the only place that writes to the client. A nil

@@ -559,6 +559,33 @@ func TestCrossSite(t *testing.T) {
 	}
 }
 
+// TestLocalOnly refuses who calls this machine by a name of another, where anything is to be had.
+func TestLocalOnly(t *testing.T) {
+	t.Parallel()
+	for _, localOnly := range []bool{true, false} {
+		b := start(t, func(c *Config) { c.LocalOnly = localOnly })
+		for host, local := range map[string]bool{
+			"": true, "localhost": true, "LocalHost:6632": true, "a.localhost:1": true, "127.0.0.1": true, "10.1.2.3:80": true, "[::1]:6632": true, "[::1]": true,
+			"laptop:6632": true, "host.docker.internal:6632": true, "broker.test": true, "localhost.": true,
+			"evil.example": false, "evil.example:6632": false, "localhost.evil.example": false, "127.0.0.1.evil.example:6632": false, "evil.notlocalhost": false, "evil.example.": false, "1.2.3.4.5": false,
+		} {
+			for _, path := range []string{"/api/v1/resources/queues", "/api/v1/pop/queue/q"} {
+				req := b.request("GET", path, nil)
+				req.Host = host
+				r := b.send(req)
+				if refused := r.status == 403; refused != (localOnly && !local) || refused && r.errorText(t) != "the Host must be a local name or an IP address" {
+					t.Errorf("%v %s %q: %d %s", localOnly, path, host, r.status, r.body)
+				}
+			}
+			req := b.request("GET", "/health", nil)
+			req.Host = host
+			if r := b.send(req); r.status != 200 {
+				t.Errorf("health %q: %d %s", host, r.status, r.body)
+			}
+		}
+	}
+}
+
 // TestMalformedRequests never reach the edge: net/http answers them, in plain text, as the API
 // description says.
 func TestMalformedRequests(t *testing.T) {
@@ -824,6 +851,7 @@ func TestErrorCatalogue(t *testing.T) {
 		"no-such-route":        errNoRoute,
 		"queue-not-found":      fmt.Errorf("read: %w", queue.ErrQueueNotFound),
 		"cross-site":           errCrossOrigin,
+		"foreign-host":         errForeignHost,
 		"body-too-large":       errTooLarge,
 		"too-many-requests":    errBusy,
 		"internal":             errors.New("anything else"),

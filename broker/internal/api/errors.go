@@ -20,6 +20,7 @@ var (
 	errCutBody     = errors.New("bad body: ended early or is badly chunked")
 	errIncomplete  = errors.New("the body of a request that takes none did not end")
 	errCrossOrigin = errors.New("cross-origin request refused")
+	errForeignHost = errors.New("the Host must be a local name or an IP address")
 	errNoDiscovery = errors.New("namespace or task is required")
 	errNonconform  = errors.New("the answer does not conform to the API description")
 )
@@ -53,6 +54,8 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return closing(errorAnswer(http.StatusBadRequest, err.Error()))
 	case errors.Is(err, errCrossOrigin):
 		return closing(errorAnswer(http.StatusForbidden, errCrossOrigin.Error()))
+	case errors.Is(err, errForeignHost):
+		return closing(errorAnswer(http.StatusForbidden, errForeignHost.Error()))
 	case errors.Is(err, errBusy):
 		return closing(soon(errorAnswer(http.StatusTooManyRequests, errBusy.Error())))
 	case errors.Is(err, queue.ErrUnavailable):

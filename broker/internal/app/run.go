@@ -128,6 +128,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		PopTimeout:      cfg.PopTimeout,
 		FromNew:         cfg.SubscriptionMode != "all",
 		Testing:         testing,
+		LocalOnly:       !cfg.hasDatabase() && isLoopback(listener.Addr()),
 	})
 	if err != nil {
 		return fail("build the HTTP surface", err)

@@ -127,10 +127,17 @@ func (c *child) status() int {
 
 func (c *child) do(method, path, body string) (int, string) {
 	c.t.Helper()
+	return c.doAs("", method, path, body)
+}
+
+// doAs sends a request with a Host of its own.
+func (c *child) doAs(host, method, path, body string) (int, string) {
+	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	req.Host = host
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		c.t.Errorf("%s %s: %v\n%s", method, path, err, c.stderr)
@@ -310,6 +317,10 @@ func TestProfiles(t *testing.T) {
 	if status, text := c.do("GET", "/debug/pprof/", ""); status != 200 || strings.Contains(text, "goroutine") {
 		t.Errorf("on the broker's listener: %d", status)
 	}
+	// Behind a proxy on this machine a broker has any name.
+	if status, text := c.doAs("queue.example", "GET", "/api/v1/resources/queues", ""); status != 200 {
+		t.Errorf("by a name of the Internet: %d %s", status, text)
+	}
 	c.url = "http://" + address
 	if status, text := c.do("GET", "/debug/pprof/", ""); status != 200 || !strings.Contains(text, "goroutine") {
 		t.Errorf("on its own: %d", status)
@@ -326,6 +337,9 @@ func TestDev(t *testing.T) {
 		if run == 0 {
 			if status, text := c.do("POST", "/api/v1/push", `{"items":[{"queue":"kept","payload":"here"}]}`); status != 201 {
 				t.Fatalf("%d %s", status, text)
+			}
+			if status, text := c.doAs("rebound.example", "GET", "/api/v1/pop/queue/kept?autoAck=true", ""); status != 403 {
+				t.Errorf("a page that names itself after this machine: %d %s", status, text)
 			}
 		} else {
 			_, acked = c.do("GET", "/api/v1/pop/queue/kept?autoAck=true", "")
