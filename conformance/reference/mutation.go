@@ -74,6 +74,7 @@ const (
 	IndexFromOne           Mutation = "index-from-one"            // indexes start at 1
 	LeakPartition          Mutation = "leak-partition-field"      // results tell the partition
 	CompactPayloads        Mutation = "compact-payloads"          // white space in payloads is dropped
+	RewritePayloads        Mutation = "rewrite-payloads"          // payloads are decoded and encoded again
 	NewestFirst            Mutation = "newest-first"              // each message is put before the last one
 	OtherMessageID         Mutation = "other-message-id"          // the answered id is not the stored one
 	TransactionIDNotEchoed Mutation = "transaction-id-not-echoed" // transaction_id is always the message id
@@ -148,7 +149,7 @@ const (
 	LeaseNotExclusive   Mutation = "lease-not-exclusive"   // leased messages are delivered again
 	BlocksOnLease       Mutation = "blocks-on-lease"       // a leased partition ends the search
 	LeasePerPartition   Mutation = "lease-per-partition"   // each partition has a lease id of its own
-	LeaseZeroIsOne      Mutation = "lease-zero-is-one"     // leaseSeconds 0 is one second
+	LeaseNegativeIsOne  Mutation = "lease-negative-is-one" // leaseSeconds below 0 is one second
 	LeaseSecondsIgnored Mutation = "lease-seconds-ignored" // leaseSeconds is ignored
 	QueueLeaseIgnored   Mutation = "queue-lease-ignored"   // the lease time of the queue is ignored
 	LeaseForever        Mutation = "lease-forever"         // leases do not expire
@@ -369,6 +370,7 @@ func Mutations() []Mutation {
 		IndexFromOne,
 		LeakPartition,
 		CompactPayloads,
+		RewritePayloads,
 		NewestFirst,
 		OtherMessageID,
 		TransactionIDNotEchoed,
@@ -434,7 +436,7 @@ func Mutations() []Mutation {
 		LeaseNotExclusive,
 		BlocksOnLease,
 		LeasePerPartition,
-		LeaseZeroIsOne,
+		LeaseNegativeIsOne,
 		LeaseSecondsIgnored,
 		QueueLeaseIgnored,
 		LeaseForever,

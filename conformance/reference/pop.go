@@ -94,7 +94,7 @@ func (b *Broker) nothing(w http.ResponseWriter) {
 	case b.has(LengthOn204):
 		w.Header().Set("Content-Length", "0")
 		if conn, buffer, err := http.NewResponseController(w).Hijack(); err == nil {
-			_, _ = buffer.WriteString("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
+			_, _ = buffer.WriteString("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 			_ = buffer.Flush()
 			_ = conn.Close()
 		}
@@ -505,7 +505,7 @@ func (b *Broker) lease(c *cursor, t taking, request popRequest, leaseID string) 
 		return
 	}
 	seconds := request.leaseSeconds
-	if seconds <= 0 && !b.has(LeaseZeroIsOne) {
+	if seconds == 0 || seconds < 0 && !b.has(LeaseNegativeIsOne) {
 		seconds = t.p.queue.options.numbers["leaseTime"]
 	}
 	if b.has(LeaseSecondsIgnored) {

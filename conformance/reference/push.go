@@ -325,6 +325,9 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 	}
 	b.seq++
 	m.seq, m.call = b.seq, b.call
+	if b.has(RewritePayloads) {
+		m.payload = rewritten(m.payload)
+	}
 	if b.has(CompactPayloads) {
 		m.payload = compacted(m.payload)
 	}
@@ -429,6 +432,17 @@ func (b *Broker) spoilDuplicate(p *partition, m, original *message, result *push
 }
 
 func path(array string, index int) string { return fmt.Sprintf("%s[%d]", array, index) }
+
+// rewritten is a payload as an ordinary decoder and encoder leave it; null when they cannot take it.
+func rewritten(payload []byte) []byte {
+	var value any
+	_ = json.Unmarshal(payload, &value)
+	text, err := json.Marshal(value)
+	if err != nil {
+		return []byte("null")
+	}
+	return text
+}
 
 func compacted(payload []byte) []byte {
 	var b bytes.Buffer

@@ -50,31 +50,31 @@ func TestMain(m *testing.M) {
 }
 
 // run runs the specs against a reference broker with the mutations, and returns the results that are no pass.
-func run(t *testing.T, specs []*suite.Spec, mutations ...reference.Mutation) []suite.Result {
-	t.Helper()
+func run(ctx context.Context, specs []*suite.Spec, mutations ...reference.Mutation) (bad []suite.Result, err error) {
 	broker := httptest.NewServer(reference.New(mutations...))
+	defer broker.Close()
 	defer broker.CloseClientConnections() // pops that are parked by a defect
-	t.Cleanup(broker.Close)
-	session, err := suite.Open(t.Context(), suite.Settings{
+	session, err := suite.Open(ctx, suite.Settings{
 		Target: broker.URL, Capabilities: []string{suite.CapabilityClock}, Patience: patience,
 	})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	t.Cleanup(func() { _ = session.Close() })
-	var bad []suite.Result
 	for _, spec := range specs {
-		result := session.Execute(context.WithoutCancel(t.Context()), spec)
-		if result.Status != suite.Pass {
+		if result := session.Execute(ctx, spec); result.Status != suite.Pass {
 			bad = append(bad, result)
 		}
 	}
-	return bad
+	return bad, session.Close()
 }
 
 func TestReferenceConforms(t *testing.T) {
 	t.Parallel()
-	for _, result := range run(t, suite.Specs()) {
+	results, err := run(t.Context(), suite.Specs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range results {
 		t.Errorf("%s: %s: %s (%s)", result.Spec.ID(), result.Status, result.Reason, result.Location)
 	}
 }
@@ -106,35 +106,59 @@ func specsFor(mutation reference.Mutation) []*suite.Spec {
 	})
 }
 
+// workers is how many mutations run at once. Most of a run is waiting for parked pops, not computing.
+const workers = 24
+
 // TestMutations runs the whole suite once for each mutation and compares what fails with the table. With -short it
 // takes every eighth mutation.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	expected := readExpectations(t)
+	mutations := reference.Mutations()
+	if testing.Short() {
+		mutations = everyEighth(mutations)
+	}
+	type ending struct {
+		results []suite.Result
+		err     error
+	}
+	endings := make([]ending, len(mutations))
 	var (
-		mu   sync.Mutex
-		seen = map[reference.Mutation][]string{}
+		running sync.WaitGroup
+		slots   = make(chan struct{}, workers)
 	)
-	t.Run("each", func(t *testing.T) {
-		for i, mutation := range reference.Mutations() {
-			if testing.Short() && i%8 != 0 {
-				continue
+	for i, mutation := range mutations {
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			endings[i].results, endings[i].err = run(t.Context(), specsFor(mutation), mutation)
+		})
+	}
+	running.Wait()
+
+	seen := map[reference.Mutation][]string{}
+	for i, mutation := range mutations {
+		t.Run(string(mutation), func(t *testing.T) {
+			if endings[i].err != nil {
+				t.Fatal(endings[i].err)
 			}
-			t.Run(string(mutation), func(t *testing.T) {
-				t.Parallel()
-				got := effects(t, run(t, specsFor(mutation), mutation))
-				mu.Lock()
-				seen[mutation] = got
-				mu.Unlock()
-				if !*update {
-					compare(t, expected[mutation], got)
-				}
-			})
-		}
-	})
+			seen[mutation] = effects(t, endings[i].results)
+			if !*update {
+				compare(t, expected[mutation], seen[mutation])
+			}
+		})
+	}
 	if *update {
 		writeExpectations(t, expected, seen)
 	}
+}
+
+func everyEighth(mutations []reference.Mutation) []reference.Mutation {
+	var some []reference.Mutation
+	for i := 0; i < len(mutations); i += 8 {
+		some = append(some, mutations[i])
+	}
+	return some
 }
 
 func compare(t *testing.T, want, got []string) {
