@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -121,65 +122,96 @@ func ackBody(b *testing.B, w *httptest.ResponseRecorder) []byte {
 	return []byte(`{"acknowledgments":[` + strings.Join(acks, ",") + `]}`)
 }
 
-// BenchmarkEdge is what the edge itself costs: reading, checking and logging a request, making, checking
-// and writing its answer, with an engine in between that has its results ready.
+// edgeCalls are calls of n messages through the edge alone, by operation: reading, checking and logging a
+// request, making, checking and writing its answer, with an engine in between that has its results ready.
+func edgeCalls(t testing.TB, br *broker, n int) map[string]func() {
+	t.Helper()
+	id, lease := uuid.Must(uuid.NewV7()), uuid.NewString()
+	pushed := make([]queue.PushResult, n)
+	acked := make([]queue.AckResult, n)
+	messages := make([]queue.Message, n)
+	acks := make([]string, n)
+	for i := range n {
+		txID := "order-" + strconv.Itoa(i)
+		pushed[i] = queue.PushResult{MessageID: id, TransactionID: txID, Status: queue.Queued}
+		messages[i] = queue.Message{ID: id, TransactionID: txID, CreatedAt: time.Now(), DeliveryAttempt: 1, Payload: []byte(`{"orderId":8891,"total":4200}`)}
+		acks[i] = fmt.Sprintf(`{"transactionId":%q,"partitionId":%q,"status":"completed","leaseId":%q}`, txID, id, lease)
+	}
+	partition := queue.PoppedPartition{Queue: "orders.created", Name: "customer-42", ID: id, Messages: messages}
+	pop := queue.PopResult{LeaseID: lease, Group: "billing", Partitions: []queue.PoppedPartition{partition}}
+	calls := make(map[string]func())
+	for _, op := range []struct {
+		id, path string
+		body     []byte
+		handle   func(*edge, *call) (answer, error)
+	}{
+		{"push", "/api/v1/push", pushBody(n), func(e *edge, c *call) (answer, error) {
+			items, err := e.pushItems(c)
+			return jsonAnswer(http.StatusCreated, appendPushResults(items, pushed)), err
+		}},
+		{"popQueue", "/api/v1/pop/queue/orders.created?batch=100&consumerGroup=billing&wait=true", nil, func(e *edge, c *call) (answer, error) {
+			req, err := e.popQueueRequest(c)
+			return jsonAnswer(http.StatusOK, appendPop(req.Queue, pop)), err
+		}},
+		{"ackBatch", "/api/v1/ack/batch", []byte(`{"acknowledgments":[` + strings.Join(acks, ",") + `]}`), func(_ *edge, c *call) (answer, error) {
+			batch, err := readAckBatch(c)
+			return jsonAnswer(http.StatusOK, appendAckResults(batch.acks, acked)), err
+		}},
+	} {
+		table := slices.Clone(routes)
+		at := slices.IndexFunc(table, func(rt route) bool { return rt.id == op.id })
+		table[at].handle = op.handle
+		ops, err := match(table, spec(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := br.edgeCopy()
+		e.routed = e.router(table, ops)
+		reader := bytes.NewReader(op.body)
+		req := httptest.NewRequestWithContext(t.Context(), table[at].method, op.path, reader)
+		w := &discard{header: http.Header{}}
+		calls[op.id] = func() {
+			reader.Reset(op.body)
+			clear(w.header)
+			e.ServeHTTP(w, req)
+			if w.status > http.StatusCreated {
+				t.Fatalf("%s: %d", op.id, w.status)
+			}
+		}
+	}
+	return calls
+}
+
+// BenchmarkEdge is what the edge itself costs.
 func BenchmarkEdge(b *testing.B) {
 	br := start(b, nil)
-	id := uuid.Must(uuid.NewV7())
 	for _, n := range sizes {
-		pushed := make([]queue.PushResult, n)
-		acked := make([]queue.AckResult, n)
-		messages := make([]queue.Message, n)
-		for i := range n {
-			txID := "order-" + strconv.Itoa(i)
-			pushed[i] = queue.PushResult{MessageID: id, TransactionID: txID, Status: queue.Queued}
-			messages[i] = queue.Message{ID: id, TransactionID: txID, CreatedAt: time.Now(), DeliveryAttempt: 1, Payload: []byte(`{"orderId":8891,"total":4200}`)}
-		}
-		lease := uuid.NewString()
-		partition := queue.PoppedPartition{Queue: "orders.created", Name: "customer-42", ID: id, Messages: messages}
-		pop := queue.PopResult{LeaseID: lease, Group: "billing", Partitions: []queue.PoppedPartition{partition}}
-		acks := strings.Repeat(fmt.Sprintf(`,{"transactionId":"order-1","partitionId":%q,"status":"completed","leaseId":%q}`, id, lease), n)[1:]
-		for _, op := range []struct {
-			id, path string
-			body     []byte
-			handle   func(*edge, *call) (answer, error)
-		}{
-			{"push", "/api/v1/push", pushBody(n), func(e *edge, c *call) (answer, error) {
-				items, err := e.pushItems(c)
-				return jsonAnswer(http.StatusCreated, appendPushResults(items, pushed)), err
-			}},
-			{"popQueue", "/api/v1/pop/queue/orders.created?batch=100&consumerGroup=billing&wait=true", nil, func(e *edge, c *call) (answer, error) {
-				req, err := e.popQueueRequest(c)
-				return jsonAnswer(http.StatusOK, appendPop(req.Queue, pop)), err
-			}},
-			{"ackBatch", "/api/v1/ack/batch", []byte(`{"acknowledgments":[` + acks + `]}`), func(_ *edge, c *call) (answer, error) {
-				batch, err := readAckBatch(c)
-				return jsonAnswer(http.StatusOK, appendAckResults(batch.acks, acked)), err
-			}},
-		} {
-			b.Run(fmt.Sprintf("%s/%d", op.id, n), func(b *testing.B) {
-				table := slices.Clone(routes)
-				at := slices.IndexFunc(table, func(rt route) bool { return rt.id == op.id })
-				table[at].handle = op.handle
-				ops, err := match(table, spec(b))
-				if err != nil {
-					b.Fatal(err)
-				}
-				e := br.edgeCopy()
-				e.routed = e.router(table, ops)
-				reader := bytes.NewReader(op.body)
-				req := httptest.NewRequestWithContext(b.Context(), table[at].method, op.path, reader)
-				w := &discard{header: http.Header{}}
+		calls := edgeCalls(b, br, n)
+		for _, id := range slices.Sorted(maps.Keys(calls)) {
+			b.Run(fmt.Sprintf("%s/%d", id, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					reader.Reset(op.body)
-					clear(w.header)
-					e.ServeHTTP(w, req)
-					if w.status > http.StatusCreated {
-						b.Fatal(w.status)
-					}
+					calls[id]()
 				}
 			})
+		}
+	}
+}
+
+// TestAllocations bounds what a call costs the garbage collector: some dozens for the request, nothing for
+// each pushed or popped message, and for an ack what it keeps of its strings.
+func TestAllocations(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates too")
+	}
+	br := start(t, nil)
+	few, many := edgeCalls(t, br, 10), edgeCalls(t, br, 1010)
+	for id, perMessage := range map[string]float64{"push": 0.02, "popQueue": 0.02, "ackBatch": 2.1} {
+		base := testing.AllocsPerRun(20, few[id])
+		each := (testing.AllocsPerRun(20, many[id]) - base) / 1000
+		t.Logf("%s: %v for 10 messages, %v for each more", id, base, each)
+		if base > 80 || each > perMessage {
+			t.Errorf("%s: %v allocations for 10 messages, %v for each more", id, base, each)
 		}
 	}
 }

@@ -10,6 +10,10 @@
 // client cannot hold memory for long. Answers are built in memory before they are sent; a pop is
 // bounded by its batch.
 //
+// What a web page makes a browser send is refused where it would change something; what net/http refuses
+// before it calls the handler, such as a malformed percent escape in a path, is answered by net/http in
+// plain text. A failed request is one line of the log, with its reason and its request id.
+//
 // It assumes that the engine is open and started, and that somebody else listens, authenticates and
 // stops. It never sees SQL or pgx. Wire types, wire names and status codes live here and nowhere
 // else; errors.go is the one place that makes a status of an error.
