@@ -156,7 +156,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	}
 	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
 	e.pops = newPopper(e)
-	e.acks = newBatcher(2, e.ackBatch)
+	e.acks = newBatcher(1, e.ackBatch) // more in the air only makes smaller batches
 	e.creator = newBatcher(1, e.createPartitions)
 	e.loader = newBatcher(2, e.loadShards)
 	e.confirm = newBatcher(2, e.confirmGroups)
