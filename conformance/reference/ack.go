@@ -614,6 +614,9 @@ func (b *Broker) extend(w http.ResponseWriter, r *http.Request, params map[strin
 		seconds = 60
 	}
 	seconds = max(seconds, 1)
+	if !b.has(ExtendUnbounded) {
+		seconds = min(seconds, 31_536_000)
+	}
 	if len(o) == 0 && b.has(ExtendDefault30) {
 		seconds = 30
 	}

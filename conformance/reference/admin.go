@@ -200,6 +200,11 @@ func (b *Broker) drop(name string) {
 
 func (b *Broker) health(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 	answer := map[string]string{"status": "healthy", "database": "connected", "engine": engine, "version": version}
+	if !b.has(DurabilityHidden) {
+		// Nothing is durable here; the names are those of PostgreSQL.
+		answer["fsync"], answer["synchronous_commit"], answer["synchronous_standby_names"] = "off", "off", ""
+		answer["postgresVersion"] = "none"
+	}
 	if b.has(HealthBare) {
 		answer = map[string]string{"status": "ok"}
 	}
@@ -224,10 +229,16 @@ func (b *Broker) metrics(w http.ResponseWriter, _ *http.Request, _ map[string]st
 		"reference_build_info{version=%q} 1\n", version)
 }
 
-func (b *Broker) openapi(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+func (b *Broker) openapi(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	spec, err := openapi.Load()
 	if err != nil {
 		b.writeError(w, err)
+		return
+	}
+	tag := `"` + spec.SHA256() + `"`
+	w.Header().Set("ETag", tag)
+	if r.Header.Get("If-None-Match") == tag && !b.has(NeverRevalidated) {
+		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -277,6 +288,10 @@ func (b *Broker) advanceClock(w http.ResponseWriter, r *http.Request, _ map[stri
 	by, err := time.ParseDuration(request.Advance)
 	if err != nil || by <= 0 && !b.has(ClockGoesBack) {
 		b.writeError(w, badBody("advance must be a duration above 0"))
+		return
+	}
+	if by > 876_000*time.Hour && !b.has(ClockUnbounded) {
+		b.writeError(w, badBody("advance must be at most 876000h"))
 		return
 	}
 	b.mu.Lock()

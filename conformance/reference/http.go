@@ -21,7 +21,27 @@ type route struct {
 	handle       func(w http.ResponseWriter, r *http.Request, params map[string]string)
 }
 
-// request is a status and a text that end a request.
+// changes says whether the route changes anything.
+func (r route) changes() bool {
+	return r.method != http.MethodGet || strings.HasPrefix(r.path, "/api/v1/pop")
+}
+
+// foreign says whether a browser sent the request on behalf of another origin.
+func (b *Broker) foreign(r *http.Request) bool {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	switch {
+	case b.has(ForeignAllowed):
+		return false
+	case b.has(OriginsRefused):
+		return site != "" || origin != ""
+	case site != "":
+		return site != "same-origin" && site != "none"
+	default:
+		return origin != "" && origin != "http://"+r.Host
+	}
+}
+
+// problem is a status and a text that end a request.
 type problem struct {
 	status int
 	text   string
@@ -71,6 +91,10 @@ func (b *Broker) serve(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if params, ok := b.matches(strings.Split(route.path, "/"), segments); ok {
+			if route.changes() && b.foreign(r) {
+				writeJSON(w, http.StatusForbidden, map[string]string{"error": "cross-origin request refused"})
+				return
+			}
 			route.handle(w, r, params)
 			return
 		}

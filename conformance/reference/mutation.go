@@ -23,6 +23,8 @@ const (
 	ShallowBodies      Mutation = "shallow-bodies"       // bodies nested deeper than 1000 levels are refused
 	DeepBodies         Mutation = "deep-bodies"          // nesting is not bounded
 	PathEscapesKept    Mutation = "path-escapes-kept"    // path segments are not unescaped
+	ForeignAllowed     Mutation = "foreign-allowed"      // requests of other origins are carried out
+	OriginsRefused     Mutation = "origins-refused"      // every request of a browser is refused
 	NeverRoutesExist   Mutation = "never-routes-exist"   // routes that never existed are answered 200
 	MethodNotAllowed   Mutation = "method-not-allowed"   // a known path with another method is answered 405
 
@@ -120,6 +122,7 @@ const (
 	LengthOn204               Mutation = "204-with-length"             // a 204 has a Content-Length
 	BatchDefault100           Mutation = "batch-default100"            // the default batch is 100
 	BatchIgnored              Mutation = "pop-ignores-batch"           // batch is ignored
+	BatchUnbounded            Mutation = "batch-unbounded"             // a batch may hold any number of messages
 	BatchPerPartition         Mutation = "batch-per-partition"         // batch holds for each partition
 	PartitionsDefaultUncapped Mutation = "partitions-default-uncapped" // without partitions there is no cap
 	PartitionsIgnored         Mutation = "partitions-ignored"          // one partition is claimed whatever partitions says
@@ -257,6 +260,7 @@ const (
 	ExtendZeroIsDefault   Mutation = "extend-zero-is-default"  // seconds below 1 are the default
 	ExtendShortens        Mutation = "extend-shortens"         // an extension may shorten a lease
 	ExtendFirstOnly       Mutation = "extend-first-only"       // only one partition is extended
+	ExtendUnbounded       Mutation = "extend-unbounded"        // a lease may be extended for decades
 	ExtendRevives         Mutation = "extend-revives"          // an expired lease is extended
 	ExtendUnknown404      Mutation = "extend-unknown404"       // an unknown lease is answered 404
 	ExtendUnknownSucceeds Mutation = "extend-unknown-succeeds" // an unknown lease is a success
@@ -296,13 +300,16 @@ const (
 	DeleteKeepsDedup      Mutation = "delete-keeps-dedup"       // a deleted queue leaves its transaction ids
 	DeleteUnknown404      Mutation = "delete-unknown404"        // deleting an unknown queue is answered 404
 	HealthBare            Mutation = "health-bare"              // health tells only a status
+	DurabilityHidden      Mutation = "durability-hidden"        // health does not tell how durable the database is
 	StatusWrong           Mutation = "status-wrong"             // status is not ok
 	MetricsJSON           Mutation = "metrics-json"             // metrics are JSON
+	NeverRevalidated      Mutation = "never-revalidated"        // the description is always sent in full
 	OpenAPIEmpty          Mutation = "open-api-empty"           // the served description is empty
 	IndexMissing          Mutation = "index-missing"            // there is no front page
 	UnmatchedGet404       Mutation = "unmatched-get404"         // unmatched GETs are answered 404
 	ClockReadsZero        Mutation = "clock-reads-zero"         // the clock does not tell its offset
 	ClockGoesBack         Mutation = "clock-goes-back"          // the clock can be moved back
+	ClockUnbounded        Mutation = "clock-unbounded"          // the clock can be moved by centuries
 	ClockLags             Mutation = "clock-lags"               // the clock moves after the answer
 	ClockStands           Mutation = "clock-stands"             // the clock does not move
 )
@@ -325,6 +332,8 @@ func Mutations() []Mutation {
 		ShallowBodies,
 		DeepBodies,
 		PathEscapesKept,
+		ForeignAllowed,
+		OriginsRefused,
 		NeverRoutesExist,
 		MethodNotAllowed,
 		PartialBadPush,
@@ -410,6 +419,7 @@ func Mutations() []Mutation {
 		LengthOn204,
 		BatchDefault100,
 		BatchIgnored,
+		BatchUnbounded,
 		BatchPerPartition,
 		PartitionsDefaultUncapped,
 		PartitionsIgnored,
@@ -526,6 +536,7 @@ func Mutations() []Mutation {
 		ExtendZeroIsDefault,
 		ExtendShortens,
 		ExtendFirstOnly,
+		ExtendUnbounded,
 		ExtendRevives,
 		ExtendUnknown404,
 		ExtendUnknownSucceeds,
@@ -559,13 +570,16 @@ func Mutations() []Mutation {
 		DeleteKeepsDedup,
 		DeleteUnknown404,
 		HealthBare,
+		DurabilityHidden,
 		StatusWrong,
 		MetricsJSON,
+		NeverRevalidated,
 		OpenAPIEmpty,
 		IndexMissing,
 		UnmatchedGet404,
 		ClockReadsZero,
 		ClockGoesBack,
+		ClockUnbounded,
 		ClockLags,
 		ClockStands,
 	}

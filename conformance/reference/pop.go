@@ -133,6 +133,9 @@ func (b *Broker) parsePop(query url.Values, request *popRequest) error {
 	if request.batch < 1 {
 		return badRequest("bad query: batch must be at least 1")
 	}
+	if !b.has(BatchUnbounded) {
+		request.batch = min(request.batch, 10_000)
+	}
 	if timeout < 0 {
 		return badRequest("bad query: timeout must be at least 0")
 	}

@@ -36,6 +36,7 @@ const patience = 3 * time.Second
 var heavy = map[string][]reference.Mutation{
 	"http.body.limit":  {reference.SmallerBodyLimit, reference.NoBodyLimit},
 	"http.body.depth":  {reference.ShallowBodies, reference.DeepBodies},
+	"pop.batch.most":   {reference.BatchUnbounded},
 	"push.items.limit": {reference.SmallerItemLimit, reference.LargerItemLimit},
 }
 

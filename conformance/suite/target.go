@@ -132,6 +132,15 @@ func (t *Target) Queue() string {
 	return fmt.Sprintf("%s-%d", t.session.prefix, t.session.names.Add(1))
 }
 
+// Origin is the target's own origin, as a browser names it.
+func (t *Target) Origin() string {
+	base, err := url.Parse(t.session.base)
+	if err != nil {
+		Failf(1, "target: %v", err)
+	}
+	return base.Scheme + "://" + base.Host
+}
+
 // Unique returns a word that no other spec uses, for namespaces, tasks and groups. It has no dots.
 func (t *Target) Unique(word string) string {
 	return fmt.Sprintf("%s-%s-%d", word, t.session.prefix, t.session.names.Add(1))
