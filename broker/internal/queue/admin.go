@@ -52,20 +52,20 @@ where $2::bigint is null or q.id = $2
 order by q.name`
 
 // Queues lists all queues by name.
-func (e *Engine) Queues(ctx context.Context) ([]QueueStats, error) {
+func (e *Engine) Queues(ctx context.Context) ([]Stats, error) {
 	return e.queueStats(ctx, nil)
 }
 
-func (e *Engine) queueStats(ctx context.Context, id *int64) ([]QueueStats, error) {
-	var list []QueueStats
+func (e *Engine) queueStats(ctx context.Context, id *int64) ([]Stats, error) {
+	var list []Stats
 	err := e.retrying(ctx, "list queues", func(ctx context.Context) error {
-		list = []QueueStats{}
+		list = []Stats{}
 		rows, err := e.pool.Query(ctx, sqlQueueStats, e.clockOffset(), id)
 		if err != nil {
 			return err
 		}
 		var r queueRow
-		var s QueueStats
+		var s Stats
 		m := &s.Messages
 		fields := append(r.fields(), &s.Partitions, &s.RetainedBytes, &s.Segments,
 			&m.Total, &m.Pending, &m.Processing, &m.Completed, &m.DeadLetter)
@@ -92,25 +92,25 @@ from (` + sqlPartitionStats + `) part
 order by name`
 
 // Queue describes one queue with its partitions, or answers ErrQueueNotFound.
-func (e *Engine) Queue(ctx context.Context, name string) (QueueDetail, error) {
+func (e *Engine) Queue(ctx context.Context, name string) (Detail, error) {
 	var id int64
 	err := e.retrying(ctx, "find a queue", func(ctx context.Context) error {
 		return e.pool.QueryRow(ctx, sqlQueueID, name).Scan(&id)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return QueueDetail{}, ErrQueueNotFound
+		return Detail{}, ErrQueueNotFound
 	}
 	if err != nil {
-		return QueueDetail{}, err
+		return Detail{}, err
 	}
 	stats, err := e.queueStats(ctx, &id)
 	if err != nil {
-		return QueueDetail{}, err
+		return Detail{}, err
 	}
 	if len(stats) == 0 {
-		return QueueDetail{}, ErrQueueNotFound
+		return Detail{}, ErrQueueNotFound
 	}
-	detail := QueueDetail{QueueStats: stats[0], PartitionStats: []PartitionStats{}}
+	detail := Detail{Stats: stats[0], PartitionStats: []PartitionStats{}}
 	err = e.retrying(ctx, "describe a queue", func(ctx context.Context) error {
 		detail.PartitionStats = detail.PartitionStats[:0]
 		rows, err := e.pool.Query(ctx, sqlPartitionDetail, e.clockOffset(), &id)

@@ -68,20 +68,19 @@ func (e *Engine) askOf(groups []*pushGroup) []*ask {
 }
 
 func (a *ask) want(h hit, hash uint64) {
-	switch {
-	case h.chunk == nil:
+	if h.chunk == nil {
 		if _, known := a.group.facts.origins[h.offset]; !known {
 			a.offsets[h.offset] = struct{}{}
 		}
-	default:
-		if _, known := a.group.facts.offsets[h.chunk.key(hash)]; known {
-			return
-		}
-		if a.chunks[h.chunk] == nil {
-			a.chunks[h.chunk] = map[uint64]struct{}{}
-		}
-		a.chunks[h.chunk][hash] = struct{}{}
+		return
 	}
+	if _, known := a.group.facts.offsets[h.chunk.key(hash)]; known {
+		return
+	}
+	if a.chunks[h.chunk] == nil {
+		a.chunks[h.chunk] = map[uint64]struct{}{}
+	}
+	a.chunks[h.chunk][hash] = struct{}{}
 }
 
 const sqlChunkHashes = `

@@ -232,8 +232,8 @@ func (d *dedup) lookup(hash uint64, after time.Time) []hit {
 	if d.index == nil {
 		for i := len(d.chunks) - 1; i >= 0 && d.exact > 0; i-- {
 			c := d.chunks[i]
-			for j := len(c.hashes) - 1; j >= 0; j-- {
-				if c.hashes[j] == hash {
+			for j, known := range slices.Backward(c.hashes) {
+				if known == hash {
 					hits = d.appendHit(hits, c.offset(j), after)
 				}
 			}

@@ -82,8 +82,8 @@ func checkLookups(t *testing.T, d *dedup, m *model, after time.Time) {
 	t.Helper()
 	for hash := range uint64(210) {
 		var want []int64
-		for i := len(m.hashes) - 1; i >= 0; i-- {
-			if m.hashes[i] == hash && (m.created[i].IsZero() || m.created[i].After(after)) {
+		for i, known := range slices.Backward(m.hashes) {
+			if known == hash && (m.created[i].IsZero() || m.created[i].After(after)) {
 				want = append(want, int64(i))
 			}
 		}

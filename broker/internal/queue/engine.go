@@ -188,11 +188,7 @@ func (e *Engine) Start(ctx context.Context) error {
 }
 
 func (e *Engine) goLoop(loop func(context.Context)) {
-	e.loops.Add(1)
-	go func() {
-		defer e.loops.Done()
-		loop(e.ctx)
-	}()
+	e.loops.Go(func() { loop(e.ctx) })
 }
 
 // Drain answers parked pops and parks no more. What is in flight goes on.

@@ -71,6 +71,7 @@ func (e *Engine) flushOnce(ctx context.Context) bool {
 		}
 	}
 	f := &flight{}
+	var apart []func() // flushes that cannot share the statement
 	found := false
 	for _, s := range e.shards {
 		if f.items >= flushMaxItems || f.bytes >= flushMaxBytes {
@@ -83,16 +84,19 @@ func (e *Engine) flushOnce(ctx context.Context) bool {
 		found = true
 		switch how {
 		case flushContended:
-			e.flushLocked(ctx, s)
+			apart = append(apart, func() { e.flushLocked(ctx, s) })
 		case flushAlone:
 			own := &flight{}
 			e.board(own, s)
-			e.fly(ctx, own)
+			apart = append(apart, func() { e.fly(ctx, own) })
 		case flushTogether:
 			e.board(f, s)
 		}
 	}
 	e.fly(ctx, f)
+	for _, flush := range apart {
+		flush()
+	}
 	return found
 }
 
@@ -145,7 +149,7 @@ func (e *Engine) board(f *flight, s *shard) {
 // Groups whose partition is cold, or whose possible duplicates the log must confirm, are put aside
 // and come back. Groups without a new message are answered.
 func (e *Engine) decide(f *flight, s *shard) *shardFlight {
-	sf := &shardFlight{shard: s, token: rand.Int64()}
+	sf := &shardFlight{shard: s, token: rand.Int64()} //nolint:gosec // a name, not a secret
 	now := e.clock.Now()
 	var answered, unsure, homeless, late []*pushGroup
 

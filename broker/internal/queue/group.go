@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,6 +32,7 @@ type group struct {
 	singles int               // pops of one partition that wait
 	blocked int               // cursors with something to deliver under a lease
 	loaded  bool
+	strange map[int64]struct{} // partitions that grew and whose cursors are still to be read
 	removed bool
 }
 
@@ -250,7 +253,7 @@ func (e *Engine) group(ctx context.Context, q *queueState, name string, seed see
 			mode, from = "new", &seed.from
 		}
 	}
-	g := &group{queue: q, name: name, cursors: map[int64]*cursor{}}
+	g := &group{queue: q, name: name, cursors: map[int64]*cursor{}, strange: map[int64]struct{}{}}
 	for range maxRaces {
 		var since *time.Time
 		err := e.retrying(ctx, "register a consumer group", func(ctx context.Context) error {
@@ -358,9 +361,13 @@ func (e *Engine) loadCursors(ctx context.Context, g *group, partitions []int64) 
 		}
 		p.place(c, now)
 		p.findLost(g, c.part, c)
+		delete(g.strange, c.part.id)
 	}
 	if partitions == nil {
 		g.loaded = true
+		if len(g.strange) > 0 { // created while the group was read
+			p.adopt(g, slices.Collect(maps.Keys(g.strange)))
+		}
 	}
 	p.kick()
 	return nil

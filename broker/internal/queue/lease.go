@@ -29,7 +29,7 @@ select partition_id, group_id, lease_until from renewed`
 func (e *Engine) ExtendLease(ctx context.Context, leaseID string, d time.Duration) (Lease, error) {
 	id, err := uuid.Parse(leaseID)
 	if err != nil {
-		return Lease{}, nil //nolint:nilerr // an id that is none names no lease
+		return Lease{}, nil // an id that is none names no lease
 	}
 	type renewal struct {
 		key  cursorKey

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -475,9 +476,7 @@ func (p *popper) folded(runs []foldedRun) {
 // adopt reads partitions of a group that this broker did not know of.
 func (p *popper) adopt(g *group, partitions []int64) {
 	e := p.engine
-	p.idle.Add(1)
-	go func() {
-		defer p.idle.Done()
+	p.idle.Go(func() {
 		for wait := 100 * time.Millisecond; ; wait *= 2 {
 			err := e.loadCursors(e.ctx, g, partitions)
 			if err == nil {
@@ -489,7 +488,7 @@ func (p *popper) adopt(g *group, partitions []int64) {
 			case <-time.After(min(wait, 5*time.Second)):
 			}
 		}
-	}()
+	})
 }
 
 // grown tells the groups of a partition that its log has grown. The caller holds mu.
@@ -497,8 +496,13 @@ func (p *popper) grown(part *partition, now time.Time) {
 	for _, g := range part.queue.groups {
 		c := g.cursors[part.id]
 		if c == nil {
-			if part.created.Before(g.from) || !g.loaded {
-				p.adopt(g, []int64{part.id}) // its first cursor depends on what is in the log
+			if part.created.Before(g.from) || !g.loaded { // its first cursor depends on what is in the log
+				if _, known := g.strange[part.id]; !known {
+					g.strange[part.id] = struct{}{}
+					if g.loaded {
+						p.adopt(g, []int64{part.id})
+					}
+				}
 				continue
 			}
 			c = &cursor{group: g, part: part}
@@ -569,9 +573,7 @@ func (p *popper) widen(w *waiter, q *queueState) {
 		}
 	}
 	e := p.engine
-	p.idle.Add(1)
-	go func() {
-		defer p.idle.Done()
+	p.idle.Go(func() {
 		r := w.request
 		g, err := e.group(e.ctx, q, r.Group, seeding{create: true, fromNew: r.FromNew, from: r.From})
 		if err != nil {
@@ -583,16 +585,14 @@ func (p *popper) widen(w *waiter, q *queueState) {
 		if w.state != waiterParked {
 			return
 		}
-		for _, known := range w.groups {
-			if known == g {
-				return
-			}
+		if slices.Contains(w.groups, g) {
+			return
 		}
 		p.quit(w)
 		w.groups = append(w.groups, g)
 		p.join(w)
 		p.kick()
-	}()
+	})
 }
 
 // queueRemoved ends the groups of a deleted queue. Pops parked there are told that nothing was found.

@@ -277,9 +277,7 @@ func (e *Engine) resubmit(groups []*pushGroup) {
 	if len(groups) == 0 {
 		return
 	}
-	e.inflight.Add(1) // held on behalf of the pushes that wait
-	go func() {
-		defer e.inflight.Done()
+	e.inflight.Go(func() { // it may wait for the database; the writer that calls must not
 		var live, lost []*pushGroup
 		for _, g := range groups {
 			if g.tries++; g.tries > maxRaces {
@@ -291,7 +289,7 @@ func (e *Engine) resubmit(groups []*pushGroup) {
 		}
 		e.fail(lost, errRace)
 		e.submit(live)
-	}()
+	})
 }
 
 // fail answers Failed for whole groups. When the cause is a lost connection and the log could not be

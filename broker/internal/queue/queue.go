@@ -173,8 +173,8 @@ type Counts struct {
 	Total, Pending, Processing, Completed, DeadLetter int64
 }
 
-// QueueStats is one row of the queue list.
-type QueueStats struct {
+// Stats is one row of the queue list.
+type Stats struct {
 	Queue
 	Partitions    int64
 	RetainedBytes int64
@@ -192,9 +192,9 @@ type PartitionStats struct {
 	Newest    time.Time
 }
 
-// QueueDetail is one queue with its partitions.
-type QueueDetail struct {
-	QueueStats
+// Detail is one queue with its partitions.
+type Detail struct {
+	Stats
 	PartitionStats []PartitionStats
 }
 

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 )
@@ -72,7 +73,7 @@ func (s *shard) requeue(groups []*pushGroup) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending = append(groups[:len(groups):len(groups)], s.pending...)
+	s.pending = append(slices.Clip(groups), s.pending...)
 }
 
 // touch marks a lane as used. The caller holds mu.
