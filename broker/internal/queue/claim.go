@@ -97,7 +97,7 @@ func (t *take) hashes() []uint64 {
 // What is read for one pop and for one round is bounded by the running sum of the frames' sizes; the
 // first segment of each is always read.
 const sqlReadSegments = `
-select i, partition_id, base, count, created_at, format, hashes, frames
+select i, partition_id, base, count, created_at, bytes, format, hashes, frames
 from (
     select w.i, g.*, sum(g.bytes) over (partition by w.pop order by w.i, g.base) - g.bytes as before_in_pop,
            sum(g.bytes) over (order by w.i, g.base) - g.bytes as before_in_round

@@ -154,16 +154,17 @@ type segmentRow struct {
 	base        int64
 	count       int
 	created     time.Time
+	bytes       int // of the frames, not compressed
 	format      int16
 	hashes      []byte
 	frames      []byte // nil once retention emptied it
 }
 
 // segmentColumns are what fields scans.
-const segmentColumns = `g.partition_id, g.base, g.count, g.created_at, g.format, g.hashes, g.frames`
+const segmentColumns = `g.partition_id, g.base, g.count, g.created_at, g.bytes, g.format, g.hashes, g.frames`
 
 func (r *segmentRow) fields() []any {
-	return []any{&r.partitionID, &r.base, &r.count, &r.created, &r.format, &r.hashes, &r.frames}
+	return []any{&r.partitionID, &r.base, &r.count, &r.created, &r.bytes, &r.format, &r.hashes, &r.frames}
 }
 
 func (s *segment) end() int64 { return s.base + int64(len(s.starts)) }
@@ -209,12 +210,18 @@ func unpack(r *segmentRow) (*segment, error) {
 	switch r.format {
 	case formatPlain:
 	case formatS2:
-		var err error
+		n, err := s2.DecodedLen(frames)
+		if err != nil || n != r.bytes { // asked first: a damaged length would ask for gigabytes
+			return nil, wrap("decoded length")
+		}
 		if frames, err = s2.Decode(nil, frames); err != nil {
 			return nil, wrap(err.Error())
 		}
 	default:
 		return nil, wrap("unknown format")
+	}
+	if len(frames) != r.bytes {
+		return nil, wrap(fmt.Sprintf("%d bytes of frames, want %d", len(frames), r.bytes))
 	}
 	if len(r.hashes) != 8*r.count {
 		return nil, wrap(fmt.Sprintf("%d bytes of hashes for %d messages", len(r.hashes), r.count))
