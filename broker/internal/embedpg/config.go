@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
+	"strings"
 )
 
 // MinMajor is the oldest major version of PostgreSQL that Posthorn runs on.
@@ -32,29 +32,18 @@ type Config struct {
 	// CacheDir keeps fetched programs; "" = DefaultCacheDir().
 	CacheDir string
 
-	// SkipInstalled ignores the programs installed on this machine and uses
-	// fetched ones; false = prefer installed programs. It has no effect when
-	// BinDir or POSTHORN_PG_BIN is set.
-	SkipInstalled bool
-
-	// Database is created when missing and is the one that URL names;
-	// "" = "posthorn".
-	Database string
-
 	// Settings are server parameters that override the defaults of this
 	// package, e.g. {"max_connections": "200"}; nil = none. With fsync off the
 	// initialisation skips syncing too.
 	Settings map[string]string
 
-	// StartTimeout bounds one start, crash recovery included; 0 = 5 minutes.
-	StartTimeout time.Duration
-
 	// Logger receives starts, stops and unexpected exits; nil = slog.Default().
 	Logger *slog.Logger
 
-	// repository replaces the address the archive library fetches from; "" =
-	// the library's own. Tests set it.
-	repository string
+	// Tests set these: skipInstalled passes over the programs of this machine,
+	// repository is where the archive library fetches from; "" = its own.
+	skipInstalled bool
+	repository    string
 }
 
 // ErrNoBinaries says that no usable PostgreSQL was found on this machine and
@@ -91,14 +80,11 @@ func majors(list []int) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	text := ""
-	for i, m := range list {
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("PostgreSQL %d", m)
+	names := make([]string, len(list))
+	for i, major := range list {
+		names[i] = fmt.Sprintf("PostgreSQL %d", major)
 	}
-	return text
+	return strings.Join(names, ", ")
 }
 
 // DefaultDataDir is /var/lib/posthorn for root, else $XDG_DATA_HOME/posthorn,
@@ -152,12 +138,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.BinDir == "" {
 		c.BinDir = os.Getenv(BinDirVariable)
-	}
-	if c.Database == "" {
-		c.Database = "posthorn"
-	}
-	if c.StartTimeout == 0 {
-		c.StartTimeout = 5 * time.Minute
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -58,7 +58,7 @@ func fast(dir string) Config {
 	return Config{
 		DataDir:  dir,
 		Settings: map[string]string{"fsync": "off", "shared_buffers": "16MB"},
-		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger:   slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -66,7 +66,7 @@ func fast(dir string) Config {
 // unlike t.TempDir.
 func tempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "embedpg-")
+	dir, err := os.MkdirTemp("", "embedpg-") //nolint:usetesting // t.TempDir is closed to others, and too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +121,12 @@ func stop(t *testing.T, s *Server) {
 	}
 }
 
-func execSQL(t *testing.T, s *Server, sql string) {
+// store commits what checkStored looks for.
+func store(t *testing.T, s *Server) {
 	t.Helper()
 	ctx := deadline(t)
-	err := s.query(ctx, s.cfg.Database, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
+	err := s.query(ctx, database, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `CREATE TABLE kept AS SELECT 42 AS n`)
 		return err
 	})
 	if err != nil {
@@ -133,11 +134,26 @@ func execSQL(t *testing.T, s *Server, sql string) {
 	}
 }
 
+func checkStored(t *testing.T, s *Server) {
+	t.Helper()
+	if n := queryText(t, s, `SELECT n::text FROM kept`); n != "42" {
+		t.Errorf("kept %s, want 42", n)
+	}
+}
+
+// checkAnswers fails unless s takes connections and queries.
+func checkAnswers(t *testing.T, s *Server) {
+	t.Helper()
+	if one := queryText(t, s, `SELECT '1'`); one != "1" {
+		t.Errorf("SELECT '1' answers %q", one)
+	}
+}
+
 func queryText(t *testing.T, s *Server, sql string) string {
 	t.Helper()
 	ctx := deadline(t)
 	var text string
-	err := s.query(ctx, s.cfg.Database, func(conn *pgx.Conn) error {
+	err := s.query(ctx, database, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, sql).Scan(&text)
 	})
 	if err != nil {
@@ -179,10 +195,9 @@ func TestDataSurvivesAStop(t *testing.T) {
 	cfg.Settings = nil // the durable defaults
 	s := start(t, cfg)
 
-	var settings string
 	const show = `SELECT string_agg(name || '=' || setting, ' ' ORDER BY name COLLATE "C") FROM pg_settings WHERE name IN
 		('fsync', 'full_page_writes', 'synchronous_commit', 'listen_addresses', 'data_checksums', 'jit', 'server_encoding', 'lc_messages', 'TimeZone')`
-	settings = queryText(t, s, show)
+	settings := queryText(t, s, show)
 	const want = "TimeZone=UTC data_checksums=on fsync=on full_page_writes=on jit=off lc_messages=C listen_addresses= server_encoding=UTF8 synchronous_commit=on"
 	if settings != want {
 		t.Errorf("settings:\n%s\nwant:\n%s", settings, want)
@@ -190,7 +205,7 @@ func TestDataSurvivesAStop(t *testing.T) {
 	if collation := queryText(t, s, `SELECT datcollate || ' ' || datctype FROM pg_database WHERE datname = current_database()`); collation != "C C" {
 		t.Errorf("locale %s, want C C", collation)
 	}
-	for path, mode := range map[string]fs.FileMode{s.socketDir: 0o700, s.pgdata: 0o700, s.LogFile(): 0o600} {
+	for path, mode := range map[string]fs.FileMode{s.socketDir: 0o700, s.pgdata: 0o700, s.log.file.Name(): 0o600} {
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +215,7 @@ func TestDataSurvivesAStop(t *testing.T) {
 		}
 	}
 
-	execSQL(t, s, `CREATE TABLE kept AS SELECT 42 AS n`)
+	store(t, s)
 	url := s.URL()
 	stop(t, s)
 	if err := s.Stop(deadline(t)); err != nil {
@@ -214,9 +229,7 @@ func TestDataSurvivesAStop(t *testing.T) {
 	if s.URL() != url {
 		t.Errorf("the URL changed from %s to %s", url, s.URL())
 	}
-	if n := queryText(t, s, `SELECT n::text FROM kept`); n != "42" {
-		t.Errorf("kept %s, want 42", n)
-	}
+	checkStored(t, s)
 }
 
 func TestSecondOwnerIsRefused(t *testing.T) {
@@ -236,29 +249,25 @@ func TestSecondOwnerIsRefused(t *testing.T) {
 	if err := Destroy(deadline(t), s.DataDir()); !errors.As(err, &inUse) {
 		t.Errorf("Destroy of a directory in use: %v", err)
 	}
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the first server was disturbed")
-	}
+	checkAnswers(t, s)
 }
 
 func TestKilledPostmasterIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t, fast(dataDir(t)))
-	execSQL(t, s, `CREATE TABLE kept AS SELECT 42 AS n`)
+	store(t, s)
 	before := s.PID()
 	if err := s.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "another postmaster", func() bool { pid := s.PID(); return pid != 0 && pid != before })
-	if n := queryText(t, s, `SELECT n::text FROM kept`); n != "42" {
-		t.Errorf("kept %s, want 42", n)
-	}
+	checkStored(t, s)
 }
 
 func TestCrashStaysDownUntilRestart(t *testing.T) {
 	t.Parallel()
 	s := start(t, fast(dataDir(t)))
-	execSQL(t, s, `CREATE TABLE kept AS SELECT 42 AS n`)
+	store(t, s)
 	for _, down := range []func(context.Context) error{s.Crash, s.Shutdown} {
 		if err := down(deadline(t)); err != nil {
 			t.Fatal(err)
@@ -272,9 +281,7 @@ func TestCrashStaysDownUntilRestart(t *testing.T) {
 		if err := s.Restart(deadline(t)); err != nil {
 			t.Fatal(err)
 		}
-		if n := queryText(t, s, `SELECT n::text FROM kept`); n != "42" {
-			t.Errorf("kept %s, want 42", n)
-		}
+		checkStored(t, s)
 	}
 	stop(t, s)
 	if err := s.Restart(deadline(t)); !errors.Is(err, errStopped) {
@@ -363,9 +370,7 @@ func TestKilledOwnerIsSucceeded(t *testing.T) {
 	if isPostmaster(commandLine(pid), s.pgdata) {
 		t.Error("the orphan still runs")
 	}
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the new server does not answer")
-	}
+	checkAnswers(t, s)
 }
 
 func TestServerEndsWithItsOwner(t *testing.T) {
@@ -395,9 +400,7 @@ func TestOwnerAndPostmasterKilledTogether(t *testing.T) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	_ = owner.Wait()
 	s := start(t, fast(dir))
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the new server does not answer")
-	}
+	checkAnswers(t, s)
 }
 
 // TestOrphanIsStopped runs a server that nobody owns, as one that outlived its
@@ -405,7 +408,7 @@ func TestOwnerAndPostmasterKilledTogether(t *testing.T) {
 func TestOrphanIsStopped(t *testing.T) {
 	t.Parallel()
 	s := start(t, fast(dataDir(t)))
-	execSQL(t, s, `CREATE TABLE kept AS SELECT 42 AS n`)
+	store(t, s)
 	dir := s.DataDir()
 	stop(t, s)
 
@@ -434,9 +437,7 @@ func TestOrphanIsStopped(t *testing.T) {
 	if orphan.err != nil {
 		t.Errorf("the orphan was not stopped in order: %v", orphan.err)
 	}
-	if n := queryText(t, s, `SELECT n::text FROM kept`); n != "42" {
-		t.Errorf("kept %s, want 42", n)
-	}
+	checkStored(t, s)
 }
 
 // TestPidFileOfAStranger has a crashed server's process id belong to another
@@ -470,9 +471,7 @@ func TestPidFileOfAStranger(t *testing.T) {
 		}
 	}
 	s = start(t, fast(dir))
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the server does not answer")
-	}
+	checkAnswers(t, s)
 	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the stranger was harmed: %v", err)
 	}
@@ -503,9 +502,7 @@ func TestInterruptedInitialisationIsRepeated(t *testing.T) {
 	}
 
 	s := start(t, fast(dir))
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the server does not answer")
-	}
+	checkAnswers(t, s)
 	if begun() {
 		t.Error("the interrupted initialisation was not removed")
 	}
@@ -551,9 +548,7 @@ func TestLongPathsGetAShortSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, fast(dir))
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the server does not answer")
-	}
+	checkAnswers(t, s)
 	if strings.HasPrefix(s.socketDir, dir) || len(s.socketDir) > maxSocketDir {
 		t.Errorf("socket in %s", s.socketDir)
 	}
@@ -670,9 +665,7 @@ func TestDirectoriesRootMayNotUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = start(t, fast(dir))
-		if one := queryText(t, s, `SELECT '1'`); one != "1" {
-			t.Error("the server does not answer")
-		}
+		checkAnswers(t, s)
 	})
 }
 

@@ -97,7 +97,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	if s.ctx.Err() != nil {
 		return errStopped
 	}
 	if err := s.halt(ctx); err != nil {

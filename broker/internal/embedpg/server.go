@@ -6,16 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,12 +20,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// superuser owns every object of a managed server.
-const superuser = "posthorn"
-
-// socketPort is the number in the socket's name; by default no TCP port is
-// opened.
-const socketPort = "5432"
+const (
+	// superuser owns every object of a managed server.
+	superuser = "posthorn"
+	// database is the one that URL names.
+	database = "posthorn"
+	// startTimeout bounds one start, crash recovery included.
+	startTimeout = 5 * time.Minute
+)
 
 // Server is a running PostgreSQL. Its methods may be called from any goroutine.
 type Server struct {
@@ -37,7 +36,6 @@ type Server struct {
 	account   *account
 	lock      *os.File
 	log       *serverLog
-	logger    *slog.Logger
 	pgdata    string
 	socketDir string
 	tempDir   string // the socket's directory when it is not inside DataDir
@@ -46,9 +44,8 @@ type Server struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu      sync.Mutex // serialises starts and stops of the process
-	proc    *process   // nil when no process is wanted
-	stopped bool
+	mu   sync.Mutex // serialises starts and stops of the process
+	proc *process   // nil when no process is wanted
 
 	stopOnce sync.Once
 	stopErr  error
@@ -62,7 +59,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancelStart := context.WithTimeout(ctx, cfg.StartTimeout)
+	ctx, cancelStart := context.WithTimeout(ctx, startTimeout)
 	defer cancelStart()
 
 	s := &Server{cfg: cfg}
@@ -77,10 +74,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.claim(); err != nil {
 		return nil, err
 	}
-	s.logger = cfg.Logger.With("data_dir", s.cfg.DataDir)
-	if _, err := endOrphan(ctx, s.pgdata); err != nil {
-		return nil, err
-	}
+	s.cfg.Logger = cfg.Logger.With("data_dir", s.cfg.DataDir)
 	major, err := initialisedMajor(s.pgdata)
 	if err != nil {
 		return nil, err
@@ -113,18 +107,18 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.tasks.Go(s.rotateLog)
-	s.logger.Info("PostgreSQL is running", "version", s.bin.major, "programs", s.bin.dir)
+	s.cfg.Logger.Info("PostgreSQL is running", "version", s.bin.major, "programs", s.bin.dir)
 	return s, nil
 }
 
 // URL names the database, for pgx and libpq: a Unix socket, no password.
-func (s *Server) URL() string { return s.url(s.cfg.Database) }
+func (s *Server) URL() string { return s.url(database) }
 
-func (s *Server) url(database string) string {
+func (s *Server) url(name string) string {
 	u := url.URL{
 		Scheme: "postgres",
 		User:   url.User(superuser),
-		Path:   "/" + database,
+		Path:   "/" + name,
 		RawQuery: url.Values{
 			"host":    {s.socketDir},
 			"port":    {s.port()},
@@ -134,22 +128,8 @@ func (s *Server) url(database string) string {
 	return u.String()
 }
 
-// port is the number in the socket's name, and of TCP when the settings open it.
-func (s *Server) port() string {
-	if port := s.cfg.Settings["port"]; port != "" {
-		return port
-	}
-	return socketPort
-}
-
 // DataDir is the absolute path of the data directory, symlinks resolved.
 func (s *Server) DataDir() string { return s.cfg.DataDir }
-
-// LogFile is the path of the server's own log.
-func (s *Server) LogFile() string { return s.log.file.Name() }
-
-// Major is the major version of the running PostgreSQL.
-func (s *Server) Major() int { return s.bin.major }
 
 // Stop shuts the server down in order and gives the data directory up. Open
 // connections are closed, their transactions rolled back. A server that does
@@ -160,12 +140,11 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.stopOnce.Do(func() {
 		s.cancel() // ends a start that watch is in the middle of
 		s.mu.Lock()
-		s.stopped = true
 		s.stopErr = s.halt(ctx)
 		s.mu.Unlock()
 		s.tasks.Wait()
 		s.release()
-		s.logger.Info("PostgreSQL has stopped")
+		s.cfg.Logger.Info("PostgreSQL has stopped")
 	})
 	return s.stopErr
 }
@@ -185,218 +164,6 @@ func (s *Server) release() {
 	}
 }
 
-// claim makes the data directory and becomes its only live user.
-func (s *Server) claim() error {
-	dir := s.cfg.DataDir
-	if err := makeDataDir(dir); err != nil {
-		return err
-	}
-	// The server is recognised later by the path in its arguments.
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	s.cfg.DataDir, s.pgdata = dir, filepath.Join(dir, "postgres")
-	if _, err := os.Stat(filepath.Join(dir, "PG_VERSION")); err == nil {
-		return fmt.Errorf("%s is a PostgreSQL data directory itself: give Posthorn a directory of its own, or the URL of that server", dir)
-	}
-	if s.account, err = chooseAccount(s.pgdata, dir); err != nil {
-		return err
-	}
-	if s.lock, err = lockOwner(dir, s.account); err != nil {
-		return err
-	}
-	if s.account != nil {
-		if err := openToTraverse(dir, s.account); err != nil {
-			return err
-		}
-	}
-	if err := s.account.checkReach(dir); err != nil {
-		return err
-	}
-	if s.log, err = openLog(dir, s.account); err != nil {
-		return fmt.Errorf("open the server's log: %w", err)
-	}
-	return nil
-}
-
-// makeDataDir creates dir and its parents. As root it is made traversable for
-// the server's user, without being listable.
-func makeDataDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create data directory: %w", err)
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("data directory: %w", err)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("data directory %s: not a directory", dir)
-	}
-	return nil
-}
-
-// openToTraverse lets the account pass through dir when dir holds nothing but
-// Posthorn's own data: a directory of somebody else's keeps its mode.
-func openToTraverse(dir string, as *account) error {
-	info, err := os.Stat(dir)
-	if err != nil || as.traverses(info) {
-		return err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	ours := func(name string) bool {
-		return name == "owner.lock" || name == "run" || strings.HasPrefix(name, "postgres")
-	}
-	for _, entry := range entries {
-		if !ours(entry.Name()) {
-			return nil
-		}
-	}
-	return os.Chmod(dir, info.Mode().Perm()|0o011)
-}
-
-// initialisedMajor reads which version made pgdata; 0 when it does not exist.
-func initialisedMajor(pgdata string) (int, error) {
-	if _, err := os.Stat(pgdata); errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	text, err := os.ReadFile(filepath.Join(pgdata, "PG_VERSION"))
-	if err != nil {
-		return 0, fmt.Errorf("%s exists but is not a PostgreSQL data directory: %w", pgdata, err)
-	}
-	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return 0, fmt.Errorf("%s/PG_VERSION: %w", pgdata, err)
-	}
-	return major, nil
-}
-
-// initialise makes pgdata. It works beside the final place, so that pgdata
-// either exists whole and synced or not at all, whenever we are killed.
-func (s *Server) initialise(ctx context.Context) error {
-	leftovers, err := filepath.Glob(filepath.Join(s.cfg.DataDir, "postgres.init-*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range leftovers {
-		if err := removeTree(ctx, dir); err != nil {
-			return fmt.Errorf("remove an interrupted initialisation: %w", err)
-		}
-	}
-	dir, err := os.MkdirTemp(s.cfg.DataDir, "postgres.init-")
-	if err != nil {
-		return err
-	}
-	if err := s.account.own(dir); err != nil {
-		return err
-	}
-
-	args := []string{
-		"--pgdata", dir, "--username", superuser,
-		"--encoding", "UTF8", "--locale", "C", "--data-checksums",
-		"--auth-local", "trust", "--auth-host", "reject",
-	}
-	if s.cfg.Settings["fsync"] == "off" {
-		args = append(args, "--no-sync")
-	}
-	from := s.log.size()
-	cmd := exec.Command(filepath.Join(s.bin.dir, "initdb"), args...)
-	cmd.Dir = dir
-	p, err := spawn(cmd, s.account, s.log.file, syscall.SIGKILL)
-	if err != nil {
-		return fmt.Errorf("initialise the data directory: %w", err)
-	}
-	select {
-	case <-p.done:
-		err = p.err
-	case <-ctx.Done():
-		_ = p.signal(syscall.SIGKILL)
-		<-p.done
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = removeTree(context.WithoutCancel(ctx), dir) // else the next start does
-		return fmt.Errorf("initialise the data directory: initdb: %w%s", err, quote(s.log.since(from, 10)))
-	}
-	if err := os.Rename(dir, s.pgdata); err != nil {
-		return fmt.Errorf("initialise the data directory: %w", err)
-	}
-	return syncDir(s.cfg.DataDir)
-}
-
-// removeTree removes dir. A child of an initdb that was killed may still be
-// writing there, until it finds its input closed.
-func removeTree(ctx context.Context, dir string) error {
-	begin := time.Now()
-	for {
-		err := os.RemoveAll(dir)
-		if err == nil || time.Since(begin) > 5*time.Second || ctx.Err() != nil {
-			return err
-		}
-		pause(ctx, 50*time.Millisecond)
-	}
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
-
-// plainPath matches paths that need no quoting in a list of directories, here
-// and in a connection string.
-var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
-
-// maxSocketDir leaves room for the socket's name in the 104 bytes of the
-// shortest address structure.
-const maxSocketDir = 104 - len("/.s.PGSQL.65535.lock") - 1
-
-func (s *Server) prepareSocketDir() error {
-	dir := filepath.Join(s.cfg.DataDir, "run")
-	if len(dir) > maxSocketDir || !plainPath.MatchString(dir) {
-		temp, err := os.MkdirTemp("/tmp", "posthorn-")
-		if err != nil {
-			return fmt.Errorf("create a socket directory: %w", err)
-		}
-		dir, s.tempDir = temp, temp
-	} else if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create the socket directory: %w", err)
-	}
-	// Access to the socket is access to the data: the mode is the login.
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return fmt.Errorf("protect the socket directory: %w", err)
-	}
-	if err := s.account.own(dir); err != nil {
-		return fmt.Errorf("give the socket directory to the server's user: %w", err)
-	}
-	if err := s.account.checkReach(dir); err != nil {
-		return err
-	}
-	s.socketDir = dir
-	return nil
-}
-
-// removeSocket removes a dead server's socket and its lock file, which names a
-// process id just as postmaster.pid does. The directory is ours alone.
-func (s *Server) removeSocket() error {
-	socket := filepath.Join(s.socketDir, ".s.PGSQL."+s.port())
-	for _, path := range []string{socket, socket + ".lock"} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove a dead server's socket: %w", err)
-		}
-	}
-	return nil
-}
-
 // busyFor is how long a start is retried while remains of a killed server are
 // in use: its last backends hold the shared memory until they notice.
 const busyFor = 15 * time.Second
@@ -409,14 +176,15 @@ var busyPattern = regexp.MustCompile(`pre-existing shared memory block|lock file
 func (s *Server) launch(ctx context.Context) error {
 	begin := time.Now()
 	for {
-		if _, err := endOrphan(ctx, s.pgdata); err != nil {
+		if err := endOrphan(ctx, s.pgdata); err != nil {
 			return err
 		}
 		if err := s.removeSocket(); err != nil {
 			return err
 		}
 		from := s.log.size()
-		cmd := exec.Command(filepath.Join(s.bin.dir, "postgres"), s.arguments()...)
+		// The server outlives ctx, which bounds its start only.
+		cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin.dir, "postgres"), s.arguments()...)
 		cmd.Dir = s.pgdata
 		p, err := spawn(cmd, s.account, s.log.file, syscall.SIGINT)
 		if err != nil {
@@ -425,7 +193,7 @@ func (s *Server) launch(ctx context.Context) error {
 		err = s.waitReady(ctx, p)
 		if err == nil {
 			s.proc = p
-			s.tasks.Go(func() { s.watch(p) })
+			s.tasks.Go(func() { s.watch(p) }) //nolint:contextcheck // it ends with s.ctx, not with the start
 			return nil
 		}
 		text := s.log.since(from, 20)
@@ -442,10 +210,8 @@ func (s *Server) launch(ctx context.Context) error {
 
 // pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
@@ -461,18 +227,11 @@ func quote(log string) string {
 // that they hold whatever an earlier version wrote into the directory.
 func (s *Server) arguments() []string {
 	settings := defaultSettings()
-	for name, value := range s.cfg.Settings {
-		settings[name] = value
-	}
+	maps.Copy(settings, s.cfg.Settings)
 	settings["unix_socket_directories"] = s.socketDir
 
 	args := []string{"-D", s.pgdata}
-	names := make([]string, 0, len(settings))
-	for name := range settings {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		args = append(args, "-c", name+"="+settings[name])
 	}
 	return args
@@ -503,9 +262,9 @@ func exitError(p *process) error {
 	return errors.New("exit status 0")
 }
 
-// query runs do on a connection of its own.
-func (s *Server) query(ctx context.Context, database string, do func(*pgx.Conn) error) error {
-	cfg, err := pgx.ParseConfig(s.url(database))
+// query runs do on a connection of its own to the database of that name.
+func (s *Server) query(ctx context.Context, name string, do func(*pgx.Conn) error) error {
+	cfg, err := pgx.ParseConfig(s.url(name))
 	if err != nil {
 		return err
 	}
@@ -519,18 +278,17 @@ func (s *Server) query(ctx context.Context, database string, do func(*pgx.Conn) 
 }
 
 func (s *Server) createDatabase(ctx context.Context) error {
-	name := s.cfg.Database
 	err := s.query(ctx, "postgres", func(conn *pgx.Conn) error {
 		var exists bool
 		const probe = `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`
-		if err := conn.QueryRow(ctx, probe, name).Scan(&exists); err != nil || exists {
+		if err := conn.QueryRow(ctx, probe, database).Scan(&exists); err != nil || exists {
 			return err
 		}
-		_, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
+		_, err := conn.Exec(ctx, "CREATE DATABASE "+database)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
+		return fmt.Errorf("create database %s: %w", database, err)
 	}
 	return nil
 }
@@ -547,7 +305,7 @@ func (s *Server) halt(ctx context.Context) error {
 	}
 	err := shutdown(ctx, p.signal, p.done)
 	if err == nil && p.err != nil {
-		s.logger.Warn("PostgreSQL did not stop cleanly", "error", p.err)
+		s.cfg.Logger.Warn("PostgreSQL did not stop cleanly", "error", p.err)
 	}
 	return err
 }
@@ -558,21 +316,21 @@ func (s *Server) watch(p *process) {
 	<-p.done
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc != p || s.stopped {
+	if s.proc != p || s.ctx.Err() != nil {
 		return
 	}
 	s.proc = nil
-	s.logger.Error("PostgreSQL ended unexpectedly, starting it again", "error", exitError(p))
+	s.cfg.Logger.Error("PostgreSQL ended unexpectedly, starting it again", "error", exitError(p))
 	for wait := 100 * time.Millisecond; s.ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
-		ctx, cancel := context.WithTimeout(s.ctx, s.cfg.StartTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
 		err := s.launch(ctx)
 		cancel()
 		if err == nil {
-			s.logger.Info("PostgreSQL is running again")
+			s.cfg.Logger.Info("PostgreSQL is running again")
 			return
 		}
 		if s.ctx.Err() == nil {
-			s.logger.Error("PostgreSQL does not start", "error", err, "retry_in", wait)
+			s.cfg.Logger.Error("PostgreSQL does not start", "error", err, "retry_in", wait)
 			pause(s.ctx, wait)
 		}
 	}
@@ -584,7 +342,7 @@ func (s *Server) rotateLog() {
 	defer ticker.Stop()
 	for {
 		if err := s.log.rotate(logLimit); err != nil {
-			s.logger.Warn("cannot rotate PostgreSQL's log", "error", err)
+			s.cfg.Logger.Warn("cannot rotate PostgreSQL's log", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -592,29 +350,4 @@ func (s *Server) rotateLog() {
 			return
 		}
 	}
-}
-
-// Destroy removes the data directory dir with all it holds, after stopping a
-// server that a dead process left running on it. It refuses with *InUseError
-// while a live process owns it, and does nothing when dir does not exist.
-func Destroy(ctx context.Context, dir string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	lock, err := lockOwner(dir, nil)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if _, err := endOrphan(ctx, filepath.Join(dir, "postgres")); err != nil {
-		return err
-	}
-	return removeTree(ctx, dir)
 }

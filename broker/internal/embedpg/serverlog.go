@@ -30,7 +30,7 @@ func openLog(dataDir string, as *account) (*serverLog, error) {
 		return nil, err
 	}
 	if err := as.own(path); err != nil {
-		file.Close()
+		_ = file.Close()
 		return nil, err
 	}
 	return &serverLog{file: file}, nil
