@@ -42,8 +42,7 @@ func Unavailable(err error) bool {
 	if pgErr, ok := serverError(err); ok && unavailableCode(pgErr.Code) {
 		return true
 	}
-	var dial *pgconn.ConnectError
-	if errors.As(err, &dial) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return !errors.Is(err, context.Canceled)
 	}
 	return errors.Is(err, context.DeadlineExceeded) ||
@@ -93,8 +92,7 @@ func UnknownOutcome(err error) bool {
 	if err == nil || pgconn.SafeToRetry(err) {
 		return false
 	}
-	var dial *pgconn.ConnectError
-	if errors.As(err, &dial) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
 	}
 	if pgErr, ok := serverError(err); ok {
@@ -106,9 +104,7 @@ func UnknownOutcome(err error) bool {
 }
 
 func serverError(err error) (*pgconn.PgError, bool) {
-	var pgErr *pgconn.PgError
-	ok := errors.As(err, &pgErr)
-	return pgErr, ok
+	return errors.AsType[*pgconn.PgError](err)
 }
 
 func severe(err *pgconn.PgError) bool {
@@ -123,8 +119,7 @@ func severe(err *pgconn.PgError) bool {
 // that is closed already. Not any net.Error will do: a plain errno, of a file
 // for example, is one.
 func connectionLost(err error) bool {
-	var netErr *net.OpError
-	if errors.As(err, &netErr) {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return true
 	}
 	for _, target := range []error{

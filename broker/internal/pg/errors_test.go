@@ -24,7 +24,7 @@ var (
 	plain      = class{}
 	down       = class{unavailable: true}                // nothing was sent, or it was refused
 	lost       = class{unavailable: true, unknown: true} // it may have been done
-	unknown    = class{unknown: true}
+	unknown    = class{unknown: true}                    // it may have been done, and the caller gave up on it
 	rolledBack = class{retryable: true}
 )
 
@@ -322,4 +322,15 @@ func TestServerInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, pool, `SELECT 1`)
+
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancelNow := context.WithCancel(context.Background())
+	time.AfterFunc(100*time.Millisecond, cancelNow)
+	_, err = pool.Exec(cancelled, `SELECT 1`)
+	expect(t, "cancelled while frozen", err, unknown)
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -165,23 +165,20 @@ type querier interface {
 // appliedMigrations reads what the database has; nil when the table does not
 // exist, which is the only error taken for an empty database.
 func appliedMigrations(ctx context.Context, db querier) (map[int]migration, error) {
-	rows, err := db.Query(ctx, readMigrations)
-	if err == nil {
-		defer rows.Close()
-		applied := map[int]migration{}
-		var m migration
-		_, err = pgx.ForEachRow(rows, []any{&m.version, &m.name, &m.checksum}, func() error {
-			applied[m.version] = m
-			return nil
-		})
-		if err == nil {
-			return applied, nil
-		}
-	}
+	applied := map[int]migration{}
+	var m migration
+	rows, _ := db.Query(ctx, readMigrations) // ForEachRow returns its error
+	_, err := pgx.ForEachRow(rows, []any{&m.version, &m.name, &m.checksum}, func() error {
+		applied[m.version] = m
+		return nil
+	})
 	if pgErr, ok := serverError(err); ok && pgErr.Code == codeUndefinedTable {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("read the applied migrations: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("read the applied migrations: %w", err)
+	}
+	return applied, nil
 }
 
 // pendingMigrations compares what the program knows with what the database has.
@@ -254,15 +251,14 @@ func apply(ctx context.Context, pool *pgxpool.Pool, known []migration, m migrati
 func retry(ctx context.Context, do func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := do()
-		if err == nil || attempt == migrationAttempts || ctx.Err() != nil || !(Retryable(err) || UnknownOutcome(err)) {
+		if err == nil || attempt == migrationAttempts || ctx.Err() != nil || !Retryable(err) && !UnknownOutcome(err) {
 			return err
 		}
 		wait := min(time.Duration(attempt)*20*time.Millisecond, time.Second)
-		timer := time.NewTimer(wait/2 + rand.N(wait/2)) // spread, or brokers that collide do so again
+		spread := rand.N(wait / 2) //nolint:gosec // or brokers that collide do so again; nobody gains by guessing it
 		select {
-		case <-timer.C:
+		case <-time.After(wait/2 + spread):
 		case <-ctx.Done():
-			timer.Stop()
 			return errors.Join(ctx.Err(), err)
 		}
 	}
