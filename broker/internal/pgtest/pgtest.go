@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -34,7 +34,7 @@ var (
 )
 
 // Main is the body of TestMain: it starts the server, runs the tests, stops the
-// server and exits. Between, Server and URL work.
+// server and exits. Between, URL and EmptyURL work.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -57,10 +57,6 @@ func run(m *testing.M) (code int) {
 	}()
 	return m.Run()
 }
-
-// Server is the one that Main started. Breaking it breaks the tests that run in
-// parallel: see StartServer.
-func Server() *embedpg.Server { return server }
 
 // StartServer starts a server for this test alone, which may crash, pause and
 // restart it; it is gone when the test ends. Its database is empty: see Migrate.
@@ -153,13 +149,11 @@ func start(ctx context.Context, settings map[string]string) (*embedpg.Server, er
 		"max_connections":  "300",
 		"shared_buffers":   "64MB",
 	}
-	for name, value := range settings {
-		all[name] = value
-	}
+	maps.Copy(all, settings)
 	s, err := embedpg.Start(ctx, embedpg.Config{
 		DataDir:  dir,
 		Settings: all,
-		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -186,12 +180,11 @@ func sweep() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-		var inUse *embedpg.InUseError
 		err = embedpg.Destroy(ctx, dir)
-		if err != nil && !errors.As(err, &inUse) && !errors.Is(err, fs.ErrPermission) {
+		cancel()
+		if _, inUse := errors.AsType[*embedpg.InUseError](err); err != nil && !inUse && !errors.Is(err, fs.ErrPermission) {
 			fmt.Fprintf(os.Stderr, "pgtest: remove %s: %v\n", dir, err)
 		}
-		cancel()
 	}
 }
 
