@@ -421,7 +421,8 @@ func (b *Broker) settle(p *partition, c *cursor, found []resolved, results []ack
 			b.report(item, i, lowest, found, &results[item.index])
 		}
 	}
-	if lowest >= 0 && !(b.has(CompletionBeatsNack) && highest >= 0 && found[highest].offset > found[lowest].offset) {
+	beaten := b.has(CompletionBeatsNack) && highest >= 0 && lowest >= 0 && found[highest].offset > found[lowest].offset
+	if lowest >= 0 && !beaten {
 		b.refuseMessage(p, c, found[lowest], lowest, found, results)
 		return
 	}

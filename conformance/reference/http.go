@@ -234,8 +234,7 @@ func (b *Broker) parseObject(body []byte) (object, error) {
 		if b.has(DeepBodies) && strings.Contains(err.Error(), "max depth") {
 			return object{"items": json.RawMessage("[]")}, nil
 		}
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return nil, badBody("is not JSON: %v", err)
 		}
 		return nil, badBody("must be an object")

@@ -187,8 +187,9 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 		b.mu.Lock()
 		takings := b.find(request)
 		now := time.Now()
+		var hold time.Duration
 		if len(takings) > 0 {
-			hold := b.hold(request, takings)
+			hold = b.hold(request, takings)
 			if held.IsZero() {
 				held = now
 			}
@@ -207,6 +208,9 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 		nap := min(time.Until(deadline), 20*time.Millisecond)
 		if b.has(NoWakeOnPush) || b.has(NoWakeOnRelease) {
 			nap = time.Until(deadline)
+			if hold > 0 {
+				nap = min(nap, time.Until(held.Add(hold)))
+			}
 		}
 		if request.discovery && b.has(ScopeDeaf) {
 			nap, changed = time.Until(deadline), nil
@@ -249,7 +253,7 @@ func (b *Broker) hold(request popRequest, takings []taking) time.Duration {
 	}
 	if b.has(MinWaitAlways) {
 		if longest > 0 {
-			time.Sleep(time.Duration(longest) * time.Millisecond)
+			<-time.After(time.Duration(longest) * time.Millisecond)
 		}
 		return 0
 	}

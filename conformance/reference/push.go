@@ -34,7 +34,7 @@ func (b *Broker) push(w http.ResponseWriter, r *http.Request, _ map[string]strin
 		return
 	}
 	items, err := b.parsePush(body)
-	if err != nil && !(b.has(PartialBadPush) && len(items) > 0) {
+	if err != nil && (!b.has(PartialBadPush) || len(items) == 0) {
 		b.writeError(w, err)
 		return
 	}
@@ -230,7 +230,7 @@ func (b *Broker) name(at, key string, o object, limit int, coerced, controls Mut
 	if b.has(TruncateNames) && len(name) > limit {
 		return name[:limit], nil
 	}
-	if err := checkName(at+"."+key, name, limit); err != nil && !(b.has(controls) && len(name) <= limit) {
+	if err := checkName(at+"."+key, name, limit); err != nil && (!b.has(controls) || len(name) > limit) {
 		return "", err
 	}
 	if b.has(TrimNames) {
@@ -317,7 +317,7 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 	}
 	if b.has(RacyDedup) {
 		b.mu.Unlock()
-		time.Sleep(5 * time.Millisecond) // the gap between probe and insert
+		<-time.After(5 * time.Millisecond) // the gap between probe and insert
 		b.mu.Lock()
 	}
 	if n := len(p.messages); n > 0 && m.created.Before(p.messages[n-1].created) {

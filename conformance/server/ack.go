@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
+	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
+
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
@@ -61,7 +62,7 @@ var _ = suite.Requirement("ack.response.array", func(ctx context.Context, t *sui
 	for _, i := range order {
 		items = append(items, of(messages[i], "completed"))
 	}
-	for i, result := range ackBatch(ctx, t, "", items...) {
+	for i, result := range ackBatch(ctx, t, items...) {
 		Expect(result.Index).To(Equal(i))
 		Expect(result.TransactionID).To(Equal(items[i].TransactionID))
 	}
@@ -318,11 +319,11 @@ var _ = suite.Requirement("ack.partition-id.unknown", func(ctx context.Context, 
 		answer := post(ctx, t, "ack", string(body))
 		Expect(answer.Status).To(Equal(200), "partitionId %q", id)
 		Expect(decodeAck(suite.Outcome{Status: 200, Body: answer.Body}, 1)[0].Success).To(BeFalse(), "partitionId %q", id)
-		results := ackBatch(ctx, t, "", bad)
+		results := ackBatch(ctx, t, bad)
 		Expect(results[0].Success).To(BeFalse(), "partitionId %q in a batch", id)
 		Expect(results[0].reason()).NotTo(BeEmpty())
 	}
-	results := ackBatch(ctx, t, "", acknowledgment{TransactionID: "t", PartitionID: "no uuid"}, of(messages[0], "completed"))
+	results := ackBatch(ctx, t, acknowledgment{TransactionID: "t", PartitionID: "no uuid"}, of(messages[0], "completed"))
 	Expect(results[1].Success).To(BeTrue(), "another item of the batch")
 }, suite.WireOnly)
 
@@ -389,7 +390,7 @@ var _ = suite.Requirement("ackBatch.groups.independent", func(ctx context.Contex
 	Expect(messages).To(HaveLen(3))
 	refused := of(messages[1], "completed")
 	refused.LeaseID = "0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"
-	results := ackBatch(ctx, t, "", of(messages[0], "completed"), refused, of(messages[2], "completed"))
+	results := ackBatch(ctx, t, of(messages[0], "completed"), refused, of(messages[2], "completed"))
 	Expect(results[0].Success).To(BeTrue())
 	Expect(results[1].Success).To(BeFalse())
 	Expect(results[1].reason()).To(Equal(leaseError))
@@ -405,11 +406,11 @@ var _ = suite.Requirement("ackBatch.groups.independent", func(ctx context.Contex
 
 var _ = suite.Requirement("ackBatch.released.attributed", func(ctx context.Context, t *suite.Target) {
 	_, messages := popNumbers(ctx, t, 3)
-	results := ackBatch(ctx, t, "", of(messages[0], "completed"), of(messages[1], "completed"), of(messages[2], "completed"))
+	results := ackBatch(ctx, t, of(messages[0], "completed"), of(messages[1], "completed"), of(messages[2], "completed"))
 	Expect(released(results)).To(Equal([]bool{false, false, true}), "a full ack")
 
 	_, messages = popNumbers(ctx, t, 3)
-	results = ackBatch(ctx, t, "", of(messages[0], "completed"), of(messages[1], "dlq"), of(messages[2], "failed"))
+	results = ackBatch(ctx, t, of(messages[0], "completed"), of(messages[1], "dlq"), of(messages[2], "failed"))
 	Expect(released(results)).To(Equal([]bool{false, true, false}), "a negative ack")
 	Expect([]bool{results[0].DLQ, results[1].DLQ, results[2].DLQ}).To(Equal([]bool{false, true, false}), "dlq")
 })
@@ -431,7 +432,7 @@ var _ = suite.Requirement("ackBatch.order.any", func(ctx context.Context, t *sui
 			items = append(items, of(messages[i], statuses[i]))
 		}
 		texts := make([]string, len(order))
-		for i, result := range ackBatch(ctx, t, "", items...) {
+		for i, result := range ackBatch(ctx, t, items...) {
 			Expect(result.TransactionID).To(Equal(items[i].TransactionID), "results keep the order of the request")
 			texts[order[i]] = fmt.Sprintf("%t %q %t", result.Success, result.reason(), result.LeaseReleased)
 		}
@@ -449,7 +450,7 @@ var _ = suite.Requirement("ackBatch.order.any", func(ctx context.Context, t *sui
 		for _, i := range order {
 			items = append(items, of(messages[i], "completed"))
 		}
-		ackBatch(ctx, t, "", items...)
+		ackBatch(ctx, t, items...)
 		Expect(ack(ctx, t, of(messages[2], "completed")).Noop).To(BeTrue(), "the last message after completions in order %v", order)
 	}
 })

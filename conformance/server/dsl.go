@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
+	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
+
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
@@ -244,13 +245,13 @@ func ack(ctx context.Context, t *suite.Target, a acknowledgment) acked {
 	return decodeAck(t.Call(ctx, "ack", suite.Args{Body: body}), 1)[0]
 }
 
-// ackBatch acknowledges several messages of one group, "" being the default one.
-func ackBatch(ctx context.Context, t *suite.Target, group string, items ...acknowledgment) []acked {
+// ackBatch acknowledges several messages of one group, that of the last item.
+func ackBatch(ctx context.Context, t *suite.Target, items ...acknowledgment) []acked {
 	request := map[string]any{"acknowledgments": items}
-	if group != "" {
-		request["consumerGroup"] = group
-	}
 	for i := range items {
+		if group := items[i].ConsumerGroup; group != "" {
+			request["consumerGroup"] = group
+		}
 		items[i].ConsumerGroup = ""
 	}
 	body, err := json.Marshal(request)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
+	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
+
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
@@ -28,7 +29,7 @@ var _ = suite.Requirement("pop.lease.one-id", func(ctx context.Context, t *suite
 	}
 	second := pop(ctx, t, queue, "partitions=2")
 	Expect(second.LeaseID).NotTo(Equal(first.LeaseID), "another call has another lease id")
-	Expect(ackBatch(ctx, t, "", acks...)).To(HaveEach(HaveField("Success", true)), "acks of both partitions under the lease of the call")
+	Expect(ackBatch(ctx, t, acks...)).To(HaveEach(HaveField("Success", true)), "acks of both partitions under the lease of the call")
 })
 
 var _ = suite.Requirement("pop.lease.exclusive", func(ctx context.Context, t *suite.Target) {

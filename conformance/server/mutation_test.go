@@ -80,14 +80,21 @@ func TestReferenceConforms(t *testing.T) {
 	}
 }
 
+// ending is how the suite came out against one mutation.
+type ending struct {
+	results []suite.Result
+	err     error
+}
+
+func runAlone(ctx context.Context, mutation reference.Mutation) ending {
+	results, err := run(ctx, specsFor(mutation), mutation)
+	return ending{results, err}
+}
+
 // effects are the requirements that fail and the operations whose schema is violated, sorted.
-func effects(t *testing.T, results []suite.Result) []string {
-	t.Helper()
+func (e ending) effects() []string {
 	var all []string
-	for _, result := range results {
-		if result.Status == suite.Errored {
-			t.Errorf("a defect of the suite: %s: %s", result.Spec.ID(), result.Reason)
-		}
+	for _, result := range e.results {
 		for _, violation := range result.Violations {
 			all = append(all, "~"+violation.Operation)
 		}
@@ -99,6 +106,17 @@ func effects(t *testing.T, results []suite.Result) []string {
 	return slices.Compact(all)
 }
 
+// reportSuiteDefects fails the test for specs that broke down instead of failing: whatever a broker answers, they must
+// not.
+func (e ending) reportSuiteDefects(t *testing.T) {
+	t.Helper()
+	for _, result := range e.results {
+		if result.Status == suite.Errored {
+			t.Errorf("a defect of the suite: %s: %s", result.Spec.ID(), result.Reason)
+		}
+	}
+}
+
 // specsFor lists the specs that run for a mutation.
 func specsFor(mutation reference.Mutation) []*suite.Spec {
 	return slices.DeleteFunc(suite.Specs(), func(spec *suite.Spec) bool {
@@ -108,7 +126,7 @@ func specsFor(mutation reference.Mutation) []*suite.Spec {
 }
 
 // workers is how many mutations run at once. Most of a run is waiting for parked pops, not computing.
-const workers = 24
+const workers = 20
 
 // TestMutations runs the whole suite once for each mutation and compares what fails with the table. With -short it
 // takes every eighth mutation.
@@ -119,10 +137,6 @@ func TestMutations(t *testing.T) {
 	if testing.Short() {
 		mutations = everyEighth(mutations)
 	}
-	type ending struct {
-		results []suite.Result
-		err     error
-	}
 	endings := make([]ending, len(mutations))
 	var (
 		running sync.WaitGroup
@@ -132,7 +146,7 @@ func TestMutations(t *testing.T) {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			endings[i].results, endings[i].err = run(t.Context(), specsFor(mutation), mutation)
+			endings[i] = runAlone(t.Context(), mutation)
 		})
 	}
 	running.Wait()
@@ -140,12 +154,24 @@ func TestMutations(t *testing.T) {
 	seen := map[reference.Mutation][]string{}
 	for i, mutation := range mutations {
 		t.Run(string(mutation), func(t *testing.T) {
-			if endings[i].err != nil {
-				t.Fatal(endings[i].err)
+			got, err := endings[i].effects(), endings[i].err
+			if problems := compare(expected[mutation], got); err != nil || len(problems) > 0 {
+				// A machine that is busy with other things can make a spec late. A defect shows again.
+				t.Logf("once more, alone: %v %v", err, problems)
+				again := runAlone(t.Context(), mutation)
+				got, err = again.effects(), again.err
+				endings[i] = again
 			}
-			seen[mutation] = effects(t, endings[i].results)
-			if !*update {
-				compare(t, expected[mutation], seen[mutation])
+			if err != nil {
+				t.Fatal(err)
+			}
+			endings[i].reportSuiteDefects(t)
+			seen[mutation] = got
+			if *update {
+				return
+			}
+			for _, problem := range compare(expected[mutation], got) {
+				t.Error(problem)
 			}
 		})
 	}
@@ -162,23 +188,23 @@ func everyEighth(mutations []reference.Mutation) []reference.Mutation {
 	return some
 }
 
-func compare(t *testing.T, want, got []string) {
-	t.Helper()
+// compare says what differs from a line of the table.
+func compare(want, got []string) (problems []string) {
 	if len(want) == 0 {
-		t.Errorf("%s has no line for the mutation, which makes these fail: %v", expectations, got)
-		return
+		return []string{fmt.Sprintf("%s has no line for the mutation, which makes these fail: %v", expectations, got)}
 	}
 	atLeast := want[len(want)-1] == "..."
 	for _, id := range want {
 		if id != "..." && !slices.Contains(got, id) {
-			t.Errorf("%s does not fail", id)
+			problems = append(problems, id+" does not fail")
 		}
 	}
 	for _, id := range got {
 		if !atLeast && !slices.Contains(want, id) {
-			t.Errorf("%s fails unexpectedly", id)
+			problems = append(problems, id+" fails unexpectedly")
 		}
 	}
+	return problems
 }
 
 func readExpectations(t *testing.T) map[reference.Mutation][]string {

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
+	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
+
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
@@ -69,7 +70,7 @@ var _ = suite.Requirement("ack.nack.budget-once-per-call", func(ctx context.Cont
 		for _, m := range messages {
 			items = append(items, of(m, "failed"))
 		}
-		Expect(ackBatch(ctx, t, "", items...)).To(HaveEach(And(HaveField("Success", true), HaveField("DLQ", false))), "call %d", i+1)
+		Expect(ackBatch(ctx, t, items...)).To(HaveEach(And(HaveField("Success", true), HaveField("DLQ", false))), "call %d", i+1)
 	}
 	Expect(fail(ctx, t, queue).DLQ).To(BeTrue(), "the third call")
 })
@@ -180,7 +181,7 @@ var _ = suite.Requirement("ack.dlq.explicit", func(ctx context.Context, t *suite
 var _ = suite.Requirement("ackBatch.clamp.lowest", func(ctx context.Context, t *suite.Target) {
 	for _, status := range []string{"failed", "retry", "dlq"} {
 		queue, messages := popNumbers(ctx, t, 5)
-		ackBatch(ctx, t, "", of(messages[0], "completed"), of(messages[1], "completed"), of(messages[2], status),
+		ackBatch(ctx, t, of(messages[0], "completed"), of(messages[1], "completed"), of(messages[2], status),
 			of(messages[3], "completed"), of(messages[4], "failed"))
 		want := []string{"2", "3", "4"}
 		if status == "dlq" {
@@ -192,7 +193,7 @@ var _ = suite.Requirement("ackBatch.clamp.lowest", func(ctx context.Context, t *
 
 var _ = suite.Requirement("ackBatch.clamp.superseded", func(ctx context.Context, t *suite.Target) {
 	_, messages := popNumbers(ctx, t, 6)
-	results := ackBatch(ctx, t, "", of(messages[0], "completed"), of(messages[1], "failed"), of(messages[2], "completed"),
+	results := ackBatch(ctx, t, of(messages[0], "completed"), of(messages[1], "failed"), of(messages[2], "completed"),
 		of(messages[3], "dlq"), of(messages[4], "failed"), of(messages[5], "retry"))
 	for i, want := range []bool{true, true, false, false, true, true} {
 		Expect(results[i].Success).To(Equal(want), "success of item %d", i)
@@ -229,7 +230,7 @@ var _ = suite.Requirement("ackBatch.clamp.same-offset", func(ctx context.Context
 			items = append(items, of(messages[0], status))
 		}
 		dlq := false
-		for _, result := range ackBatch(ctx, t, "", items...) {
+		for _, result := range ackBatch(ctx, t, items...) {
 			dlq = dlq || result.DLQ
 		}
 		name := fmt.Sprintf("%v", c.statuses)

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
+	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
+
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
@@ -391,6 +392,17 @@ var _ = suite.Requirement("pop.min-wait.holds", func(ctx context.Context, t *sui
 	pushOne(ctx, t, item{queue: queue, payload: "2"})
 	pushOne(ctx, t, item{queue: queue, payload: "3"}) // which fills the batch, so that the spec need not outlast the hold
 	Expect(wait().data()).To(Equal([]string{"1", "2", "3"}))
+})
+
+var _ = suite.Requirement("pop.min-wait.holds", func(ctx context.Context, t *suite.Target) {
+	queue, hold := t.Queue(), 300*time.Millisecond
+	configure(ctx, t, queue, map[string]any{"minPopWaitTime": hold.Milliseconds()})
+	pushOne(ctx, t, item{queue: queue, payload: "1"})
+	start := time.Now()
+	timeout := 2 * t.Patience()
+	answer := pop(ctx, t, queue, "wait=true", "batch=3", fmt.Sprintf("timeout=%d", timeout.Milliseconds()))
+	Expect(answer.data()).To(Equal([]string{"1"}))
+	Expect(time.Since(start)).To(And(BeNumerically(">=", hold*9/10), BeNumerically("<", t.Patience())), "how long a batch is held")
 })
 
 var _ = suite.Requirement("pop.min-wait.holds", func(ctx context.Context, t *suite.Target) {

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	. "github.com/onsi/gomega" //nolint:revive // the assertions of every spec
+	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
+
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 

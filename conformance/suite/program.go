@@ -34,7 +34,7 @@ func Command(line string) Starter {
 		if len(words) == 0 {
 			return nil, errors.New("the peer's command line is empty")
 		}
-		command := exec.CommandContext(ctx, words[0], words[1:]...)
+		command := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // the tester's own command
 		command.Env = append(os.Environ(), TargetVariable+"="+target)
 		command.Stderr = os.Stderr
 		// A peer that ignores the end of its input is killed after this long.

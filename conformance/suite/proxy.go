@@ -28,12 +28,12 @@ type proxy struct {
 	url      string
 }
 
-func startProxy(target string, client *http.Client) (*proxy, error) {
+func startProxy(ctx context.Context, target string, client *http.Client) (*proxy, error) {
 	base, err := url.Parse(target)
 	if err != nil {
 		return nil, fmt.Errorf("target: %w", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start the checking proxy: %w", err)
 	}
@@ -70,7 +70,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	start := time.Now()
-	response, answer, err := p.forward(r, body)
+	response, answer, err := p.forward(r, body) //nolint:bodyclose // forward has read and closed it
 	record.exchange(id, r, body, response, answer, err, time.Since(start))
 	if err != nil {
 		if r.Context().Err() == nil {
@@ -89,7 +89,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.WriteHeader(response.StatusCode)
-	_, _ = w.Write(answer) // the peer may have gone
+	_, _ = w.Write(answer) //nolint:gosec // the target's answer goes to the client library as it is; it may have gone
 }
 
 func (p *proxy) forward(r *http.Request, body []byte) (*http.Response, []byte, error) {
@@ -111,7 +111,7 @@ func (p *proxy) forward(r *http.Request, body []byte) (*http.Response, []byte, e
 		out.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	out.ContentLength = int64(len(body))
-	response, err := p.client.Do(out)
+	response, err := p.client.Do(out) //nolint:gosec // to the target, which the tester names, and nowhere else
 	if err != nil {
 		return nil, nil, unwrapURL(err)
 	}
@@ -172,7 +172,7 @@ type through struct {
 }
 
 func startThrough(ctx context.Context, target string, client *http.Client, start Starter) (*through, error) {
-	checking, err := startProxy(target, client)
+	checking, err := startProxy(ctx, target, client)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
+
 	"github.com/posthorn/posthorn/openapi"
 )
 
@@ -86,7 +87,7 @@ func Run(ctx context.Context, plan Plan) (report Report, err error) {
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	if err := os.MkdirAll(plan.Out, 0o755); err != nil {
+	if err := os.MkdirAll(plan.Out, 0o750); err != nil {
 		return Report{}, fmt.Errorf("create the directory of the reports: %w", err)
 	}
 	out, err := filepath.Abs(plan.Out)
@@ -98,7 +99,7 @@ func Run(ctx context.Context, plan Plan) (report Report, err error) {
 		mu      sync.Mutex
 		results []Result
 	)
-	ginkgo.Describe("Posthorn conformance", func() {
+	ginkgo.Describe("Posthorn conformance", func() { //nolint:contextcheck // each spec has Ginkgo's context, not the run's
 		for _, spec := range Specs() {
 			if !plan.selects(spec.Requirement) {
 				continue

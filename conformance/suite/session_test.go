@@ -13,13 +13,13 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// session opens a session with a target that answers every request with the status and body.
-func session(t *testing.T, status int, body string, through Starter) *Session {
+// session opens a session with a target that answers every request with 201 and the body.
+func session(t *testing.T, body string, through Starter) *Session {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
+		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(server.Close)
@@ -66,7 +66,7 @@ func TestExecute(t *testing.T) {
 			Failf(0, "so be it")
 		}, Fail, "so be it"},
 	} {
-		result := session(t, http.StatusCreated, `[]`, nil).Execute(t.Context(), specOf(c.body))
+		result := session(t, `[]`, nil).Execute(t.Context(), specOf(c.body))
 		if result.Status != c.status || !strings.Contains(result.Reason, c.reason) {
 			t.Errorf("%s: %s: %s", name, result.Status, result.Reason)
 		}
@@ -81,7 +81,7 @@ func TestExecute(t *testing.T) {
 
 func TestResponsesAreChecked(t *testing.T) {
 	t.Parallel()
-	result := session(t, http.StatusCreated, `[{"index":0}]`, nil).Execute(t.Context(), specOf(func(ctx context.Context, t *Target) {
+	result := session(t, `[{"index":0}]`, nil).Execute(t.Context(), specOf(func(ctx context.Context, t *Target) {
 		t.Call(ctx, "push", emptyPush)
 		t.Raw(ctx, Request{Operation: "push", Body: strings.NewReader(`bad`)})
 	}))
@@ -97,7 +97,7 @@ func TestResponsesAreChecked(t *testing.T) {
 
 func TestSpecTimesOut(t *testing.T) {
 	t.Parallel()
-	result := session(t, http.StatusCreated, `[]`, nil).Execute(t.Context(), specOf(func(ctx context.Context, _ *Target) {
+	result := session(t, `[]`, nil).Execute(t.Context(), specOf(func(ctx context.Context, _ *Target) {
 		<-ctx.Done()
 		Failf(0, "interrupted")
 	}, Timeout(10*time.Millisecond)))
@@ -134,7 +134,7 @@ func TestProgramPeer(t *testing.T) {
 	t.Parallel()
 	payload := "{\"items\":[ {\"queue\":\"q\",\n\"payload\":\"\\ud800 <&>\u2028\"} ]}"
 	var got string
-	s := session(t, http.StatusCreated, `[]`, serving(func(string) Peer {
+	s := session(t, `[]`, serving(func(string) Peer {
 		return peerFunc(func(ctx context.Context, operationID string, args Args) (Outcome, error) {
 			if operationID == "health" {
 				return Outcome{}, errors.New("refused here")
@@ -184,7 +184,7 @@ func TestProgramPeer(t *testing.T) {
 
 func TestProxyChecksWhatALibrarySends(t *testing.T) {
 	t.Parallel()
-	s := session(t, http.StatusCreated, `[{"index":0}]`, serving(func(target string) Peer {
+	s := session(t, `[{"index":0}]`, serving(func(target string) Peer {
 		return peerFunc(func(ctx context.Context, _ string, args Args) (Outcome, error) {
 			request, err := http.NewRequestWithContext(ctx, http.MethodPost, target+"/api/v1/push", strings.NewReader(string(args.Body)))
 			if err != nil {

@@ -60,8 +60,7 @@ func (t *Target) Try(ctx context.Context, operationID string, args Args) (Outcom
 		peer = t.wire
 	}
 	outcome, err := peer.Call(ctx, operationID, args)
-	var unsupported *unsupportedError
-	if errors.As(err, &unsupported) {
+	if unsupported, ok := errors.AsType[*unsupportedError](err); ok {
 		panic(skipped{status: Unsupported, reason: unsupported.Error()})
 	}
 	return outcome, err
@@ -106,7 +105,7 @@ func (t *Target) bytes(ctx context.Context, method, text string) (Answer, error)
 	if err != nil {
 		return Answer{}, fmt.Errorf("dial: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if _, err := io.WriteString(conn, strings.ReplaceAll(text, "{host}", base.Host)); err != nil {
 		return Answer{}, fmt.Errorf("write request: %w", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -99,9 +100,7 @@ func (p *wirePeer) raw(ctx context.Context, r Request) (Answer, error) {
 	if r.Length != 0 {
 		request.ContentLength = r.Length
 	}
-	for name, values := range r.Header {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, r.Header)
 	var sent []byte
 	if seeker, ok := r.Body.(io.ReadSeeker); ok {
 		sent, _ = io.ReadAll(io.LimitReader(seeker, maxExcerpt+1))
@@ -170,8 +169,7 @@ func bodyReader(body []byte) io.Reader {
 
 // unwrapURL drops the method and URL that net/http repeats in its errors.
 func unwrapURL(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err
 	}
 	return err

@@ -67,8 +67,7 @@ func (p *peer) Call(ctx context.Context, operationID string, args suite.Args) (s
 		return suite.Outcome{}, fmt.Errorf("unknown operation %q", operationID)
 	}
 	result, err := perform(ctx, args)
-	var refused *posthorn.APIError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*posthorn.APIError](err); ok {
 		result, err = answer{refused.Status, map[string]string{"error": refused.Message}}, nil
 	}
 	if err != nil {
@@ -116,8 +115,7 @@ func (p *peer) push(ctx context.Context, args suite.Args) (answer, error) {
 		}
 	}
 	results, err := p.client.Push(ctx, items)
-	var partly *posthorn.PushError
-	if err != nil && !(errors.As(err, &partly) && partly.Err == nil) {
+	if partly, ok := errors.AsType[*posthorn.PushError](err); err != nil && (!ok || partly.Err != nil) {
 		return answer{}, err //nolint:wrapcheck // the library's error is what is to be seen
 	}
 	body := make([]map[string]any, len(results))
@@ -283,8 +281,7 @@ func ackBody(results []posthorn.AckResult) []map[string]any {
 			"index": i, "transactionId": result.TransactionID, "success": result.Err == nil, "error": nil,
 			"leaseReleased": result.LeaseReleased, "dlq": result.DeadLettered, "noop": result.Noop,
 		}
-		var refused *posthorn.AckItemError
-		if errors.As(result.Err, &refused) {
+		if refused, ok := errors.AsType[*posthorn.AckItemError](result.Err); ok {
 			line["error"] = refused.Message
 		}
 		body[i] = line

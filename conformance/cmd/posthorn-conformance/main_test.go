@@ -15,10 +15,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	sdkgo "github.com/posthorn/posthorn/conformance/adapters/sdk-go"
 	"github.com/posthorn/posthorn/conformance/reference"
 	"github.com/posthorn/posthorn/conformance/suite"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // roleVariable makes the test binary act as one of the programs under test: Ginkgo runs once in a process only, so each
@@ -66,7 +67,7 @@ type outcome struct {
 }
 
 // conformance runs the program. It reads the report when there is one.
-func conformance(t *testing.T, env []string, args ...string) outcome {
+func conformance(t *testing.T, args ...string) outcome {
 	t.Helper()
 	dir := t.TempDir()
 	self, err := os.Executable()
@@ -75,7 +76,6 @@ func conformance(t *testing.T, env []string, args ...string) outcome {
 	}
 	cmd := exec.CommandContext(t.Context(), self, append(args, "--out", dir)...)
 	cmd.Env = append(os.Environ(), roleVariable+"=suite")
-	cmd.Env = append(cmd.Env, env...)
 	output, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func (o outcome) expect(t *testing.T, code int) {
 
 func TestConformantTarget(t *testing.T) {
 	t.Parallel()
-	o := conformance(t, nil, "run", "--target", target(t), "--capability", "clock")
+	o := conformance(t, "run", "--target", target(t), "--capability", "clock")
 	o.expect(t, exitConformant)
 	if !o.report.Conformant || !o.report.Expected {
 		t.Errorf("conformant %t, expected %t", o.report.Conformant, o.report.Expected)
@@ -162,7 +162,7 @@ func TestConformantTarget(t *testing.T) {
 
 func TestDefectiveTarget(t *testing.T) {
 	t.Parallel()
-	o := conformance(t, nil, "run", "--target", target(t, reference.LeakPartition), "--capability", "clock", "--profile", "queue-core")
+	o := conformance(t, "run", "--target", target(t, reference.LeakPartition), "--capability", "clock", "--profile", "queue-core")
 	o.expect(t, exitNotConformant)
 	if o.requirement(t, "push.result.keys").Status != suite.Fail {
 		t.Error("push.result.keys does not fail")
@@ -183,12 +183,12 @@ func TestKnownFailing(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"run", "--capability", "clock", "--profile", "queue-admin", "--known-failing", known}
-	o := conformance(t, nil, append(args, "--target", target(t, reference.OpenAPIEmpty))...)
+	o := conformance(t, append(args, "--target", target(t, reference.OpenAPIEmpty))...)
 	o.expect(t, exitConformant)
 	if o.report.Conformant || !o.report.Expected {
 		t.Errorf("conformant %t, expected %t", o.report.Conformant, o.report.Expected)
 	}
-	o = conformance(t, nil, append(args, "--target", target(t))...)
+	o = conformance(t, append(args, "--target", target(t))...)
 	o.expect(t, exitNotConformant)
 	if !strings.Contains(o.output, "unexpected pass: openapi.served") {
 		t.Errorf("the unexpected pass is not told:\n%s", o.output)
@@ -197,7 +197,7 @@ func TestKnownFailing(t *testing.T) {
 
 func TestWithoutClock(t *testing.T) {
 	t.Parallel()
-	o := conformance(t, nil, "run", "--target", target(t), "--profile", "queue-core")
+	o := conformance(t, "run", "--target", target(t), "--profile", "queue-core")
 	o.expect(t, exitConformant)
 	if line := o.requirement(t, "push.dedup.window-default"); line.Status != suite.Untested || !strings.Contains(o.output, "untested: push.dedup.window-default") {
 		t.Errorf("a requirement that takes the clock to test is %s", line.Status)
@@ -218,7 +218,7 @@ func TestDeclaredCapabilityIsHeldTo(t *testing.T) {
 		broker.ServeHTTP(w, r)
 	}))
 	t.Cleanup(withoutClock.Close)
-	o := conformance(t, nil, "run", "--target", withoutClock.URL, "--capability", "clock", "--profile", "queue-core")
+	o := conformance(t, "run", "--target", withoutClock.URL, "--capability", "clock", "--profile", "queue-core")
 	o.expect(t, exitNotConformant)
 	if line := o.requirement(t, "push.dedup.window-default"); line.Status != suite.Fail {
 		t.Errorf("a spec with a broken clock is %s, want fail", line.Status)
@@ -227,7 +227,7 @@ func TestDeclaredCapabilityIsHeldTo(t *testing.T) {
 
 func TestThroughClient(t *testing.T) {
 	t.Parallel()
-	o := conformance(t, nil, "run", "--target", target(t), "--capability", "clock", "--through", "sdk-go")
+	o := conformance(t, "run", "--target", target(t), "--capability", "clock", "--through", "sdk-go")
 	o.expect(t, exitConformant)
 	if line := o.requirement(t, "push.order.array"); !strings.HasPrefix(line.Peer, "sdk-go") {
 		t.Errorf("push.order.array ran through %s", line.Peer)
@@ -246,25 +246,25 @@ func TestThroughProgram(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "peer")
 	write := func(role string) {
 		text := fmt.Sprintf("#!/bin/sh\n%s=%s exec %q\n", roleVariable, role, self)
-		if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is to be executed
+		if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	args := []string{"run", "--capability", "clock", "--profile", "queue-core", "--through", script}
 	write("peer")
-	o := conformance(t, nil, append(args, "--target", target(t))...)
+	o := conformance(t, append(args, "--target", target(t))...)
 	o.expect(t, exitConformant)
 	if !strings.HasPrefix(o.report.Peer, "sdk-go") {
 		t.Errorf("the report names the peer %s", o.report.Peer)
 	}
-	o = conformance(t, nil, append(args, "--target", target(t, reference.ReverseGroups))...)
+	o = conformance(t, append(args, "--target", target(t, reference.ReverseGroups))...)
 	o.expect(t, exitNotConformant)
 	at := slices.IndexFunc(o.report.Failures, func(f suite.FailureReport) bool { return f.ID == "push.order.array" })
 	if at < 0 || len(o.report.Failures[at].Exchanges) == 0 {
 		t.Error("push.order.array does not fail with the exchanges of the library")
 	}
 	write("mute")
-	conformance(t, nil, append(args, "--target", target(t))...).expect(t, exitBroken)
+	conformance(t, append(args, "--target", target(t))...).expect(t, exitBroken)
 }
 
 func TestBadConfigurations(t *testing.T) {
@@ -295,7 +295,7 @@ func TestBadConfigurations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conformance(t, nil, args...).expect(t, exitBroken)
+			conformance(t, args...).expect(t, exitBroken)
 		})
 	}
 }
