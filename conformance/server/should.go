@@ -61,7 +61,7 @@ var _ = suite.Requirement("extendLease.most", func(ctx context.Context, t *suite
 	r := decodeRenewal(suite.Outcome{Status: raw.Status, Body: raw.Body})
 	Expect(r.Renewed).To(Equal(1))
 	Expect(expiresIn(ctx, t, r)).To(BeNumerically("~", longestLease, time.Minute))
-}, suite.WireOnly, suite.NeedsClock)
+}, suite.WireOnly)
 
 var _ = suite.Requirement("health.durability", func(ctx context.Context, t *suite.Target) {
 	var got map[string]any

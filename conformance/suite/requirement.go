@@ -23,7 +23,6 @@ type Spec struct {
 
 	body     Body
 	wireOnly bool
-	clock    bool
 	timeout  time.Duration
 }
 
@@ -33,10 +32,6 @@ type Option func(*Spec)
 // WireOnly marks a spec whose requirement cannot be observed or provoked through a client library, such as
 // malformed bodies and extra response keys. With a program peer it still runs, over HTTP, and is reported so.
 func WireOnly(s *Spec) { s.wireOnly = true }
-
-// NeedsClock marks a spec that can only be run in reasonable time with the test clock, although its
-// requirement does not need one. Without the clock it is reported as untested.
-func NeedsClock(s *Spec) { s.clock = true }
 
 // Timeout bounds a spec that needs longer than [DefaultSpecTimeout].
 func Timeout(d time.Duration) Option { return func(s *Spec) { s.timeout = d } }
@@ -102,12 +97,3 @@ func (s *Spec) Name() string { return s.Requirement.ID + ": " + s.Requirement.Te
 
 // Source is the place of the spec in the suite's source, as file:line.
 func (s *Spec) Source() string { return fmt.Sprintf("%s:%d", s.File, s.Line) }
-
-// needs lists the capabilities without which the spec does not run.
-func (s *Spec) needs() []string {
-	needs := slices.Clone(s.Requirement.Needs)
-	if s.clock && !slices.Contains(needs, CapabilityClock) {
-		needs = append(needs, CapabilityClock)
-	}
-	return needs
-}

@@ -141,7 +141,7 @@ func terminal(file *os.File) bool {
 // labels of a spec in Ginkgo: its profile, level and needs.
 func (s *Spec) labels() ginkgo.Labels {
 	labels := ginkgo.Labels{s.Requirement.Profile, s.Requirement.Level}
-	return append(labels, s.needs()...)
+	return append(labels, s.Requirement.Needs...)
 }
 
 // conclude tells Ginkgo how a spec came out.

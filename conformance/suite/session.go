@@ -188,7 +188,7 @@ func (s *Session) Execute(ctx context.Context, spec *Spec) (result Result) {
 
 // missing says why the spec does not run at all; the empty status means that it does.
 func (s *Session) missing(spec *Spec) (Status, string) {
-	for _, capability := range spec.needs() {
+	for _, capability := range spec.Requirement.Needs {
 		if s.Has(capability) {
 			continue
 		}
