@@ -101,14 +101,14 @@ var _ = suite.Requirement("pop.lease.seconds", func(ctx context.Context, t *suit
 	Expect(pop(ctx, t, queue).Messages).To(HaveLen(1), "after the lease")
 })
 
-// leasesFor asserts that a lease taken with params lasts for want, on both sides of its end.
-func leasesFor(ctx context.Context, t *suite.Target, queue string, want time.Duration, params ...string) {
-	params = append(params, "consumerGroup="+t.Unique("g"))
-	Expect(pop(ctx, t, queue, params...).Messages).NotTo(BeEmpty())
+// leasesFor asserts that a lease of the queue lasts for want, on both sides of its end.
+func leasesFor(ctx context.Context, t *suite.Target, queue string, want time.Duration) {
+	group := "consumerGroup=" + t.Unique("g")
+	Expect(pop(ctx, t, queue, group).Messages).NotTo(BeEmpty())
 	t.Advance(ctx, want-20*time.Second)
-	Expect(pop(ctx, t, queue, params...).Messages).To(BeEmpty(), "20 s before the end of a lease of %s", want)
+	Expect(pop(ctx, t, queue, group).Messages).To(BeEmpty(), "20 s before the end of a lease of %s", want)
 	t.Advance(ctx, 21*time.Second)
-	Expect(pop(ctx, t, queue, params...).Messages).NotTo(BeEmpty(), "after a lease of %s", want)
+	Expect(pop(ctx, t, queue, group).Messages).NotTo(BeEmpty(), "after a lease of %s", want)
 }
 
 var _ = suite.Requirement("pop.lease.queue-default", func(ctx context.Context, t *suite.Target) {
