@@ -17,6 +17,8 @@ const (
 	minBodyRate  = 64 << 10 // bytes per second
 	// firstPiece is the first buffer of a body of unknown length.
 	firstPiece = 64 << 10
+	// lingerTimeout is how long what nobody reads of a request is taken in after its answer.
+	lingerTimeout = 10 * time.Second
 )
 
 // budget bounds the request body bytes that all exchanges hold together.
@@ -64,13 +66,14 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request, ex *exchange) ([
 		body, err = e.readUnsized(paced, ex)
 	}
 	ex.bytesIn = int64(len(body))
+	ex.unread = errors.Is(err, errTooLarge) || errors.Is(err, errBusy)
 	switch {
 	case err == nil:
 		// net/http notices a client that leaves by reading from the connection: a deadline left behind
 		// would look like one.
 		_ = rc.SetReadDeadline(time.Time{})
 		return body, nil
-	case errors.Is(err, errTooLarge), errors.Is(err, errBusy):
+	case ex.unread:
 		return nil, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errSlowBody
@@ -92,12 +95,28 @@ func (e *edge) discardBody(w http.ResponseWriter, r *http.Request, ex *exchange)
 	rc := http.NewResponseController(w)
 	paced := &pacedReader{rc: rc, from: r.Body, stall: e.stall}
 	n, err := io.Copy(io.Discard, io.LimitReader(paced, e.cfg.MaxBody+1))
-	ex.bytesIn = n
+	ex.bytesIn, ex.unread = n, false
 	if err != nil || n > e.cfg.MaxBody {
 		return errIncomplete
 	}
 	_ = rc.SetReadDeadline(time.Time{}) // as in readBody
 	return nil
+}
+
+// linger takes in what was not read of a request that has its answer, and keeps none of it. A client that
+// sends its whole body before it reads would not see the answer otherwise: a connection that is closed
+// with bytes unread is reset, and what the client has not read yet is lost. Whoever sends more than
+// twice the largest body, or longer than lingerTimeout, is cut off. A client that awaits a 100 Continue
+// has sent nothing.
+func (e *edge) linger(w http.ResponseWriter, r *http.Request, ex *exchange) {
+	if !ex.unread || !ex.replied || r.Header.Get("Expect") != "" {
+		return
+	}
+	rc := http.NewResponseController(w)
+	if rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(min(e.stall, lingerTimeout))) != nil {
+		return // the client is gone
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, 2*e.cfg.MaxBody) // the answer stands whatever comes of it
 }
 
 func (e *edge) hold(ex *exchange, n int64) error {

@@ -91,9 +91,14 @@ func (e *edge) configure(c *call) (answer, error) {
 	}
 	namespace := firstNonEmpty(body.Namespace, given.Namespace)
 	task := firstNonEmpty(body.Task, given.Task)
-	q, err := e.cfg.Engine.Configure(c.ctx, body.Queue, namespace, task, given.resolve())
+	options := given.resolve()
+	q, err := e.cfg.Engine.Configure(c.ctx, body.Queue, namespace, task, options)
 	if err != nil {
 		return answer{}, err
+	}
+	if idle := withoutEffect(options); len(idle) > 0 {
+		e.log.WarnContext(c.ctx, "options of the queue have no effect in this version",
+			"request_id", c.ex.id, "queue", q.Name, "options", idle)
 	}
 	return encode(http.StatusOK, configureAnswer{
 		Configured:  true,
@@ -129,6 +134,22 @@ func (o *optionsRequest) resolve() queue.Options {
 	setInt(&out.TTL, o.TTL)
 	setInt(&out.RetryDelay, o.RetryDelay)
 	return out
+}
+
+// withoutEffect names the options that ask for what this version does not do: what was to be encrypted is
+// stored as it is, and what was to be deleted is kept.
+func withoutEffect(o queue.Options) []string {
+	var names []string
+	if o.EncryptionEnabled {
+		names = append(names, "encryptionEnabled")
+	}
+	if o.RetentionEnabled {
+		names = append(names, "retentionEnabled")
+	}
+	if o.MaxWaitTime > 0 {
+		names = append(names, "maxWaitTimeSeconds")
+	}
+	return names
 }
 
 func setInt(to *int, v *int64) {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -362,6 +363,92 @@ func TestDeclaredLengthIsRefusedUnread(t *testing.T) {
 			t.Errorf("%d, close %v", res.StatusCode, res.Close)
 		}
 		_ = res.Body.Close()
+		_ = conn.Close()
+	}
+}
+
+// TestWriteBeforeRead sends whole bodies that are refused before it reads the answers, as simple clients
+// do. They are larger than what a connection buffers.
+func TestWriteBeforeRead(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("moves 64 MiB several times")
+	}
+	const size = 64<<20 + 1
+	b := start(t, nil)
+	busy := start(t, nil)
+	busy.edge.bodies.used.Store(DefaultMaxBodyInFlight)
+	for name, tc := range map[string]struct {
+		broker *broker
+		head   string
+		status int
+	}{
+		"too large":          {b, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\nContent-Length: 67108865", 413},
+		"too large, chunked": {b, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked", 413},
+		"busy":               {busy, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864", 429},
+		"other origin":       {b, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\nOrigin: http://y\r\nContent-Length: 67108864", 403},
+		"no route":           {b, "POST /api/v1/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864", 404},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(tc.broker.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		before, sent, after := "", int64(size-1), ""
+		switch name {
+		case "too large":
+			sent = size
+		case "too large, chunked":
+			before, sent, after = "4000001\r\n", size, "\r\n0\r\n\r\n"
+		}
+		out := bufio.NewWriter(conn)
+		_, _ = out.WriteString(tc.head + "\r\n\r\n" + before)
+		if _, err := io.Copy(out, padded(sent)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, _ = out.WriteString(after)
+		if err := out.Flush(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			_ = conn.Close()
+			continue
+		}
+		if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != tc.status || !res.Close {
+			t.Errorf("%s: %d %s, close %v, %v", name, res.StatusCode, text, res.Close, err)
+		}
+		_ = res.Body.Close()
+		_ = conn.Close()
+	}
+	eventually(t, "all body bytes given back", func() bool { return b.edge.bodies.used.Load() == 0 })
+}
+
+// TestLingerEnds cuts off who sends on and on after a refusal, or stays and sends nothing.
+func TestLingerEnds(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(c *Config) { c.MaxBody = 1 << 20 })
+	b.edge.stall = 200 * time.Millisecond
+	for name, sends := range map[string]io.Reader{"endless": spaces{}, "silent": strings.NewReader("")} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(conn, "POST /api/v1/push HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n")
+		done := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(conn, sends)
+			done <- err
+		}()
+		if name == "endless" {
+			if err := <-done; err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: sent until %v, want the connection closed", name, err)
+			}
+		} else if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("%s: %v, want the answer and the end of the connection", name, err)
+		}
 		_ = conn.Close()
 	}
 }

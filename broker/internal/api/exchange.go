@@ -28,6 +28,7 @@ type exchange struct {
 	bytesOut int64
 	held     int64 // bytes taken from the body budget
 	replied  bool
+	unread   bool  // a body is on its way and nobody has read it
 	cause    error // why it failed, for the log; nil when the answer says it all
 }
 
@@ -47,7 +48,7 @@ func exchangeOf(r *http.Request) *exchange {
 // ServeHTTP wraps every request: request id, recovery, access log, metrics.
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	ex := &exchange{id: requestID(r.Header.Get(requestIDHeader))}
+	ex := &exchange{id: requestID(r.Header.Get(requestIDHeader)), unread: r.ContentLength != 0}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
 	w.Header().Set(requestIDHeader, ex.id)
 	// The deadline of an earlier answer on this connection must not cut off a 100 Continue.
@@ -55,6 +56,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	e.armBody(w, r)
 	e.metrics.inFlight.Inc()
+	defer e.linger(w, r, ex) // no part of the exchange: what that held is given back before
 	defer e.end(w, r, ex, start)
 	e.routed.ServeHTTP(w, r)
 }

@@ -19,9 +19,9 @@ func (e *edge) push(c *call) (answer, error) {
 	return jsonAnswer(http.StatusCreated, appendPushResults(items, results)), nil
 }
 
-// pushItems checks the body while it cuts it into items. Transaction ids and payloads stay in the body:
-// the engine has copied them when it answers, but for the ids in its results, which live until the answer
-// is written.
+// pushItems checks the body while it cuts it into items. Transaction ids and payloads stay in the body. The
+// engine copies the payloads into frames before it waits; ids keep the body alive while a flush or a result
+// needs one, also when ctx has ended Push before. So no body is ever used again.
 func (e *edge) pushItems(c *call) ([]queue.PushItem, error) {
 	parsed, err := e.cfg.Spec.CheckPush(c.body)
 	if err != nil {
