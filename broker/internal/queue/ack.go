@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,11 +53,10 @@ type ackPlan struct {
 // and lease are one unit; units are independent. The error is ErrUnavailable when nothing could be
 // carried out; a unit that failed alone has the error in its items.
 func (e *Engine) Ack(ctx context.Context, groupName string, items []AckItem) ([]AckResult, error) {
-	e.inflight.Add(1)
-	defer e.inflight.Done()
-	if e.stopping.Load() {
+	if !e.inflight.enter() {
 		return nil, ErrStopped
 	}
+	defer e.inflight.leave()
 	if groupName == "" {
 		groupName = ModeGroup
 	}
@@ -567,6 +567,7 @@ with want as materialized (
       and c.committed = w.known and c.retries = w.known_retries
       and c.lease_id is not distinct from nullif(w.known_lease, '')::uuid
       and (not w.must_live or c.lease_until > clock_timestamp() + $11::interval)
+      and clock_timestamp() + $11::interval < $25::timestamptz
     returning w.i
 ), buried as (
     insert into dead_letter (queue_id, partition_id, group_name, log_offset, message_id, transaction_id,
@@ -587,10 +588,10 @@ func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ack
 	if len(units) == 0 {
 		return nil, nil
 	}
-	args := ackArgs(units, e.clockOffset())
+	args := slices.Clip(ackArgs(units, e.clockOffset()))
 	moved := make([]bool, len(units))
 	err = e.retrying(ctx, "ack", func(ctx context.Context) error {
-		rows, _ := e.pool.Query(ctx, sqlAck, args...) // its error comes with the rows
+		rows, _ := e.pool.Query(ctx, sqlAck, append(args, e.latest(ctx))...) // its error comes with the rows
 		var i int
 		_, err := pgx.ForEachRow(rows, []any{&i}, func() error {
 			moved[i] = true

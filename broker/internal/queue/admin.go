@@ -155,10 +155,23 @@ with locked as materialized (
 insert into flush (shard, seq, token, entries, created_at)
 select id, head, 0, $1, clock_timestamp() + $2::interval from moved`
 
+const sqlTombstone = `select exists (select from queue_tombstone where queue_id = $1)`
+
+// deletedBefore reports whether an attempt whose answer was lost deleted the queue.
+func (e *Engine) deletedBefore(ctx context.Context, id int64) (deleted bool, err error) {
+	if id == 0 {
+		return false, nil
+	}
+	err = e.retrying(ctx, "look for a deletion", func(ctx context.Context) error {
+		return e.pool.QueryRow(ctx, sqlTombstone, id).Scan(&deleted)
+	})
+	return deleted, err
+}
+
 // DeleteQueue deletes a queue with everything in it. It moves the head of every shard, so that no
 // broker that still believes in the queue can append to it. The rows are swept away afterwards.
 func (e *Engine) DeleteQueue(ctx context.Context, name string) (existed bool, err error) {
-	var id int64
+	var id int64 // kept over a second attempt: the first may have committed
 	err = e.retrying(ctx, "delete a queue", func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 			var version int64
@@ -173,7 +186,10 @@ func (e *Engine) DeleteQueue(ctx context.Context, name string) (existed bool, er
 		})
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
+		existed, err = e.deletedBefore(ctx, id)
+		if !existed || err != nil {
+			return false, err
+		}
 	}
 	if err != nil {
 		return false, err

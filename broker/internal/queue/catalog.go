@@ -24,9 +24,8 @@ type catalog struct {
 	queueID map[int64]*queueState
 	byID    map[int64]*partition
 	byUUID  map[uuid.UUID]*partition
-	version int64 // every change of a queue row up to this version is here
-
-	create sync.Mutex // one queue creation at a time
+	version int64              // every change of a queue row up to this version is here
+	deleted map[int64]struct{} // queues that must not come back by an answer that is older
 }
 
 // queueState is one queue. Everything but the configuration is immutable.
@@ -92,6 +91,7 @@ func newCatalog() *catalog {
 		queueID: map[int64]*queueState{},
 		byID:    map[int64]*partition{},
 		byUUID:  map[uuid.UUID]*partition{},
+		deleted: map[int64]struct{}{},
 	}
 }
 
@@ -163,7 +163,7 @@ func (r *queueRow) fields() []any {
 }
 
 // learn puts a queue row into memory and returns it with what is known of it. The second result says
-// that the row changed what pops by namespace or task may see.
+// that the row changed what pops by namespace or task may see. A queue that was deleted since is nil.
 func (c *catalog) learn(r *queueRow) (*queueState, bool, error) {
 	options, err := decodeOptions(r.options)
 	if err != nil {
@@ -172,6 +172,9 @@ func (c *catalog) learn(r *queueRow) (*queueState, bool, error) {
 	config := &queueConfig{version: r.version, namespace: r.namespace, task: r.task, options: options}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, deleted := c.deleted[r.id]; deleted {
+		return nil, false, nil
+	}
 	q := c.queueID[r.id]
 	if q == nil {
 		q = &queueState{
@@ -196,6 +199,7 @@ func (c *catalog) learn(r *queueRow) (*queueState, bool, error) {
 func (c *catalog) forget(queueID int64) *queueState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.deleted[queueID] = struct{}{}
 	q := c.queueID[queueID]
 	if q == nil {
 		return nil
@@ -328,16 +332,20 @@ func (e *Engine) queueDeleted(queueID int64) {
 
 // The version is taken under the lock of the setting row until commit, so that versions become
 // visible in their order.
-const sqlCreateQueue = `
-with found as (
-    select ` + queueColumns + ` from queue where name = $1
+const sqlCreateQueues = `
+with want as (
+    select * from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) as w (name, uuid, namespace, task)
+), found as (
+    select ` + queueColumns + ` from queue where name = any ($1)
 ), bumped as (
     update setting set catalog_version = catalog_version + 1
-    where not exists (select from found)
+    where exists (select from want where name not in (select name from found))
     returning catalog_version
 ), created as (
     insert into queue (uuid, name, namespace, task, options, version, created_at)
-    select $2, $1, $3, $4, $5, catalog_version, clock_timestamp() + $6::interval from bumped
+    select w.uuid, w.name, w.namespace, w.task, $5, catalog_version, clock_timestamp() + $6::interval
+    from want w cross join bumped
+    where w.name not in (select name from found)
     on conflict (name) do nothing
     returning ` + queueColumns + `
 )
@@ -349,42 +357,114 @@ var errRace = errors.New("lost a race too often")
 // maxRaces bounds how often a statement that lost a race is run again.
 const maxRaces = 10
 
+// queueWant is a caller that needs a queue to exist.
+type queueWant struct {
+	name  string
+	found *queueState
+	err   error
+	done  chan struct{}
+}
+
 // ensureQueue returns the queue, creating it with the defaults of a push or a pop.
 func (e *Engine) ensureQueue(ctx context.Context, name string) (*queueState, error) {
-	if q := e.catalog.queue(name); q != nil {
-		return q, nil
+	want := e.ensureQueues([]string{name})[name]
+	select {
+	case <-want.done:
+		return want.found, want.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	e.catalog.create.Lock()
-	defer e.catalog.create.Unlock()
-	if q := e.catalog.queue(name); q != nil {
-		return q, nil
+}
+
+// known is the closed channel of wants that need not wait.
+var known = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// ensureQueues begins to create or read the queues that memory does not know. Each want says when it is done.
+func (e *Engine) ensureQueues(names []string) map[string]*queueWant {
+	wants := make(map[string]*queueWant, len(names))
+	var missing []*queueWant
+	for _, name := range names {
+		if wants[name] != nil {
+			continue
+		}
+		w := &queueWant{name: name, found: e.catalog.queue(name), done: known}
+		if w.found == nil {
+			w.done = make(chan struct{})
+			missing = append(missing, w)
+		}
+		wants[name] = w
 	}
+	if len(missing) > 0 {
+		e.queueCreator.add(missing...)
+	}
+	return wants
+}
+
+// createQueues is the work of the queue creator: one statement for all queues that callers wait for.
+func (e *Engine) createQueues(wants []*queueWant) {
+	open := map[string][]*queueWant{}
+	for _, w := range wants {
+		open[w.name] = append(open[w.name], w)
+	}
+	finish := func(name string, q *queueState, err error) {
+		for _, w := range open[name] {
+			w.found, w.err = q, err
+			close(w.done)
+		}
+		delete(open, name)
+	}
+	for try := 0; len(open) > 0; try++ {
+		err := errRace
+		if try < maxRaces {
+			err = e.createOpen(open, finish)
+		}
+		if err != nil {
+			for name := range open {
+				finish(name, nil, err)
+			}
+		}
+	}
+}
+
+// createOpen creates or reads the open queues and finishes those that the statement answered: one that
+// another broker created at the same moment is only seen by the next.
+func (e *Engine) createOpen(open map[string][]*queueWant, finish func(string, *queueState, error)) error {
 	options := DefaultOptions()
 	options.LeaseTime = ImplicitLeaseTime
 	encoded, err := encodeOptions(options)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	namespace, task := splitName(name)
-	for range maxRaces {
-		row := queueRow{}
-		err = e.retrying(ctx, "create a queue", func(ctx context.Context) error {
-			return e.pool.QueryRow(ctx, sqlCreateQueue, name, uuid.New(), namespace, task, encoded, e.clockOffset()).
-				Scan(row.fields()...)
+	var names, uuids, namespaces, tasks []string
+	for name := range open {
+		namespace, task := splitName(name)
+		names, uuids = append(names, name), append(uuids, uuid.NewString())
+		namespaces, tasks = append(namespaces, namespace), append(tasks, task)
+	}
+	var rows []queueRow
+	err = e.retrying(e.ctx, "create queues", func(ctx context.Context) error {
+		rows = nil
+		answer, _ := e.pool.Query(ctx, sqlCreateQueues, names, uuids, namespaces, tasks, encoded, e.clockOffset()) // its error comes with the rows
+		var row queueRow
+		_, err := pgx.ForEachRow(answer, row.fields(), func() error {
+			rows = append(rows, row)
+			return nil
 		})
-		if errors.Is(err, pgx.ErrNoRows) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		q, _, err := e.catalog.learn(&row)
-		if err == nil {
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		q, changed, err := e.catalog.learn(&rows[i])
+		if changed {
 			e.pops.queueChanged(q)
 		}
-		return q, err
+		if q != nil || err != nil {
+			finish(rows[i].name, q, err)
+		}
 	}
-	return nil, fmt.Errorf("create a queue: %w", errRace)
+	return nil
 }
 
 // splitName derives namespace and task of a queue that was never configured: the text before the
@@ -424,6 +504,9 @@ func (e *Engine) Configure(ctx context.Context, name, namespace, task string, op
 	q, _, err := e.catalog.learn(&row)
 	if err != nil {
 		return Queue{}, err
+	}
+	if q == nil {
+		return Queue{}, fmt.Errorf("configure: %w: the queue was deleted at the same time", errRace)
 	}
 	e.pops.queueChanged(q)
 	return q.public(), nil

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
 )
 
 // A lease id is a UUIDv8. When the lease covers one partition, its first 48 bits are the
@@ -272,6 +274,7 @@ select w.partition_id, w.group_id,
        clock_timestamp() + $8::interval
 from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::interval[], $7::boolean[])
      as w (partition_id, group_id, known, past, lease_id, lease, auto)
+where clock_timestamp() + $8::interval < $9::timestamptz
 order by w.partition_id, w.group_id
 on conflict (partition_id, group_id) do update set
     committed   = excluded.committed,
@@ -328,7 +331,7 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 		for s, ids := range shared {
 			batch.Queue(sqlInsertLease, s.lease, ids, offset, leaseTime(s.waiter.request, s.takes[0].cursor.group.queue))
 		}
-		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset).Query(func(rows pgx.Rows) error {
+		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset, e.latest(ctx)).Query(func(rows pgx.Rows) error {
 			var key cursorKey
 			var attempt int
 			var till, now time.Time
@@ -340,7 +343,11 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 			})
 			return err
 		})
-		return e.pool.SendBatch(ctx, batch).Close()
+		err := e.pool.SendBatch(ctx, batch).Close()
+		for _, s := range round {
+			s.lost = s.lost || pg.UnknownOutcome(err)
+		}
+		return err
 	})
 }
 
@@ -394,6 +401,11 @@ func (e *Engine) outcome(s *serving, err error) popOutcome {
 	out := popOutcome{retry: true}
 	for _, t := range s.takes {
 		if !t.claimed {
+			// An automatic ack leaves no trace of who made it: what an attempt without an answer
+			// took, if it did, is gone, and must not look like nothing was there.
+			if s.lost && s.waiter.request.AutoAck && t.count > 0 {
+				err = fmt.Errorf("claim messages: %w: the answer was lost", ErrUnavailable)
+			}
 			continue
 		}
 		out.retry = false
@@ -402,6 +414,9 @@ func (e *Engine) outcome(s *serving, err error) popOutcome {
 			return popOutcome{err: err}
 		}
 		out.result.Partitions = append(out.result.Partitions, popped)
+	}
+	if out.retry && err != nil {
+		return popOutcome{err: err}
 	}
 	if !out.retry && !s.waiter.request.AutoAck {
 		out.result.LeaseID = s.lease.String()

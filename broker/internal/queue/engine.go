@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/posthorn/posthorn/broker/internal/clock"
 	"github.com/posthorn/posthorn/broker/internal/pg"
@@ -77,19 +78,21 @@ type Engine struct {
 	shards   []*shard
 	offset   atomic.Int64 // the test clock's offset, in ns; 0 in production
 
-	catalog  *catalog
-	segments *segmentCache
-	pops     *popper
-	acks     *batcher[*ackGroup]
-	creator  *batcher[*partitionWant]
-	loader   *batcher[*shard]
-	confirm  *batcher[*pushGroup]
-	heads    *batcher[*headCheck]
+	catalog      *catalog
+	loads        singleflight.Group // of consumer groups
+	segments     *segmentCache
+	pops         *popper
+	acks         *batcher[*ackGroup]
+	queueCreator *batcher[*queueWant]
+	creator      *batcher[*partitionWant]
+	loader       *batcher[*shard]
+	confirm      *batcher[*pushGroup]
+	prover       *batcher[*pushGroup]
+	heads        *batcher[*headCheck]
 
 	work     chan struct{} // wakes writers
 	tidyNow  chan struct{} // wakes the sweep
-	stopping atomic.Bool
-	inflight sync.WaitGroup // pushes and acks being answered
+	inflight gate          // pushes and acks being answered
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
@@ -157,9 +160,11 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
 	e.pops = newPopper(e)
 	e.acks = newBatcher(1, e.ackBatch) // more in the air only makes smaller batches
+	e.queueCreator = newBatcher(1, e.createQueues)
 	e.creator = newBatcher(1, e.createPartitions)
 	e.loader = newBatcher(2, e.loadShards)
 	e.confirm = newBatcher(2, e.confirmGroups)
+	e.prover = newBatcher(1, e.proveGroups)
 	e.heads = newBatcher(1, e.checkHeads)
 	e.metrics = newMetrics(cfg.Metrics, e)
 	return e, nil
@@ -184,6 +189,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.goLoop(e.pollLoop)
 	e.goLoop(e.timerLoop)
 	e.goLoop(e.sweepLoop)
+	e.goLoop(e.lateLoop)
 	return nil
 }
 
@@ -198,17 +204,18 @@ func (e *Engine) Drain() { e.pops.drain() }
 func (e *Engine) Stop() {
 	e.stopOnce.Do(func() {
 		e.Drain()
-		e.stopping.Store(true)
-		e.inflight.Wait()
+		e.inflight.close()
 		if e.cancel != nil {
 			e.cancel()
 		}
 		e.loops.Wait()
 		e.pops.wait()
 		e.acks.wait()
+		e.queueCreator.wait()
 		e.creator.wait()
 		e.loader.wait()
 		e.confirm.wait()
+		e.prover.wait()
 		e.heads.wait()
 	})
 }
@@ -272,6 +279,16 @@ func (e *Engine) deadline(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, e.cfg.StatementTimeout)
 }
 
+// latest is the database time after which a statement must not take effect any more: when the
+// caller gives up on it. A statement may reach a server that was frozen much later.
+func (e *Engine) latest(ctx context.Context) time.Time {
+	left := e.cfg.StatementTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return e.clock.Now().Add(left)
+}
+
 // unavailable wraps a failure to reach the database as ErrUnavailable, and drops the pool's
 // connections when one of them was lost: the others have most likely died with it.
 func (e *Engine) unavailable(doing string, err error) error {
@@ -289,14 +306,13 @@ func (e *Engine) dropConnections(err error) {
 	}
 }
 
-// retrying runs a statement that may be repeated, once more after a lost connection or a lost race for a lock.
+// retrying runs a statement that may be repeated, once more after a lost connection or a lost race for
+// a lock. Both attempts together have the time of one statement.
 func (e *Engine) retrying(ctx context.Context, doing string, statement func(context.Context) error) error {
+	ctx, cancel := e.deadline(ctx)
+	defer cancel()
 	for attempt := 1; ; attempt++ {
-		err := func() error {
-			ctx, cancel := e.deadline(ctx)
-			defer cancel()
-			return statement(ctx)
-		}()
+		err := statement(ctx)
 		if err == nil {
 			return nil
 		}
@@ -363,7 +379,15 @@ func (e *Engine) catchUp(ctx context.Context) error {
 }
 
 func (e *Engine) checkHeads(checks []*headCheck) {
-	err := e.retrying(e.ctx, "look for appends", func(ctx context.Context) error {
+	err := e.checkAppends(e.ctx)
+	for _, c := range checks {
+		c.done <- err
+	}
+}
+
+// checkAppends takes everything into memory that was committed before the call.
+func (e *Engine) checkAppends(ctx context.Context) error {
+	return e.retrying(ctx, "look for appends", func(ctx context.Context) error {
 		heads, err := e.readHeads(ctx)
 		if err != nil {
 			return err
@@ -380,9 +404,6 @@ func (e *Engine) checkHeads(checks []*headCheck) {
 		}
 		return nil
 	})
-	for _, c := range checks {
-		c.done <- err
-	}
 }
 
 // pollLoop looks for what other brokers appended, often while pops are parked.

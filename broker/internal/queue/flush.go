@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -147,11 +148,11 @@ func (e *Engine) board(f *flight, s *shard) {
 
 // decide takes groups that wait at a shard and decides for each message whether it is new.
 // Groups whose partition is cold, or whose possible duplicates the log must confirm, are put aside
-// and come back. Groups without a new message are answered.
+// and come back, and groups without a new message are answered once their shard's head proves them right.
 func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 	sf := &shardFlight{shard: s, token: rand.Int64()} //nolint:gosec // a name, not a secret
-	now := e.clock.Now()
-	var answered, unsure, homeless, late []*pushGroup
+	now, local := e.clock.Now(), time.Now()
+	var known, unsure, homeless, late []*pushGroup
 
 	s.mu.Lock()
 	sf.head = s.folded
@@ -163,7 +164,7 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 		taken++
 		p := g.part
 		switch {
-		case now.After(g.deadline):
+		case local.After(g.deadline):
 			late = append(late, g)
 		case p.queue.removed.Load():
 			homeless = append(homeless, g)
@@ -181,7 +182,7 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 			case !sure:
 				unsure = append(unsure, g)
 			case fresh == 0 && !followsFlight(g):
-				answered = append(answered, g)
+				known = append(known, g)
 			default:
 				e.accept(sf, p, g)
 				f.items += fresh
@@ -206,10 +207,8 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 	}
 	e.confirm.add(unsure...)
 	e.resubmit(homeless)
-	e.fail(late, context.DeadlineExceeded)
-	for _, g := range answered {
-		g.done()
-	}
+	e.fail(late, errLate)
+	e.prover.add(known...)
 	return sf
 }
 
@@ -385,7 +384,8 @@ func (lf *laneFlight) addSegment(base int64, entries []acceptedEntry) {
 // The compare-and-append. A shard's head moves only from the value the broker knows, and only a
 // shard that moved gets its flush row and its segments. Shards are locked in id order, so that
 // two brokers never wait for each other in a circle. In READ COMMITTED a blocked update looks at
-// its condition again on the row that it waited for. Times are taken after the lock.
+// its condition again on the row that it waited for. Times are taken after the lock. After its
+// deadline the statement does nothing: its caller has given up by then.
 const sqlFlush = `
 with want as materialized (
     select * from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bytea[]) as w (id, head, token, entries)
@@ -395,7 +395,7 @@ with want as materialized (
 ), moved as (
     update shard s set head = s.head + 1
     from locked l join want w on w.id = l.id
-    where s.id = l.id and s.head = w.head
+    where s.id = l.id and s.head = w.head and clock_timestamp() + $5::interval < $15::timestamptz
     returning s.id, s.head, w.token, w.entries, clock_timestamp() + $5::interval as at
 ), logged as (
     insert into flush (shard, seq, token, entries, created_at)
@@ -492,7 +492,8 @@ func (e *Engine) send(ctx context.Context, db querier, f *flight) (moved map[int
 }
 
 func (e *Engine) sendAll(ctx context.Context, db querier, f *flight, statements []*segmentArgs) (map[int]time.Time, error) {
-	rows, _ := db.Query(ctx, sqlFlush, append(f.headArgs(e.clockOffset()), statements[0].list()...)...) // its error comes with the rows
+	args := append(f.headArgs(e.clockOffset()), statements[0].list()...)
+	rows, _ := db.Query(ctx, sqlFlush, append(args, e.latest(ctx))...) // its error comes with the rows
 	moved := make(map[int]time.Time, len(f.shards))
 	var id int
 	var at time.Time
@@ -526,10 +527,12 @@ func (e *Engine) fly(ctx context.Context, f *flight) {
 	moved, err := e.send(bounded, e.pool, f)
 	cancel()
 	e.metrics.flushed(f, time.Since(started), err)
+	if err != nil {
+		e.settleAllUnknown(ctx, f, err)
+		return
+	}
 	for _, sf := range f.shards {
-		if err != nil {
-			e.settleUnknown(ctx, sf, err)
-		} else if at, ok := moved[sf.shard.id]; ok {
+		if at, ok := moved[sf.shard.id]; ok {
 			e.clock.Observe(at)
 			e.settle(sf, at)
 		} else {
@@ -537,6 +540,25 @@ func (e *Engine) fly(ctx context.Context, f *flight) {
 		}
 		e.releaseShard(sf.shard)
 	}
+}
+
+// settleAllUnknown finds out what became of each shard of a flight whose statement failed, of all at
+// the same time: a database that does not answer is waited for once.
+func (e *Engine) settleAllUnknown(ctx context.Context, f *flight, cause error) {
+	var mu sync.Mutex
+	var failed []*pushGroup
+	var wait sync.WaitGroup
+	for _, sf := range f.shards {
+		wait.Go(func() {
+			groups := e.settleUnknown(ctx, sf, cause)
+			e.releaseShard(sf.shard)
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, groups...)
+		})
+	}
+	wait.Wait()
+	e.fail(failed, cause)
 }
 
 // settle takes an append that is committed into memory and answers its groups.
@@ -606,33 +628,33 @@ func (e *Engine) settleLost(ctx context.Context, sf *shardFlight) {
 }
 
 // settleUnknown finds out what became of a flush whose statement failed. A commit may have
-// happened without its answer arriving: then the log holds the flush's token.
-func (e *Engine) settleUnknown(ctx context.Context, sf *shardFlight, cause error) {
+// happened without its answer arriving: then the log holds the flush's token. It returns the groups
+// that have failed for good.
+func (e *Engine) settleUnknown(ctx context.Context, sf *shardFlight, cause error) (failed []*pushGroup) {
 	unknown := pg.UnknownOutcome(cause)
 	if unknown {
 		e.metrics.unknownCommits.Inc()
 	}
 	e.dropConnections(cause)
 	if !unknown && !pg.Unavailable(cause) && !pg.Retryable(cause) {
-		e.settleRefused(sf, cause)
-		return
+		return e.settleRefused(sf)
 	}
 	landed, err := e.fold(ctx, e.pool, sf.shard, sf)
 	switch {
 	case err != nil:
 		sf.rollback()
-		e.fail(sf.groups, cause)
+		return sf.groups
 	case landed:
 		e.metrics.unknownLanded.Inc()
 		e.log.Warn("a commit whose answer was lost had happened", "shard", sf.shard.id, "groups", len(sf.groups), "cause", cause)
-	default:
-		sf.retry(e, cause)
+		return nil
 	}
+	return sf.retry(cause)
 }
 
 // retry puts the groups back once more with the ids they have; a second failure is final.
-func (sf *shardFlight) retry(e *Engine, cause error) {
-	var again, failed []*pushGroup
+func (sf *shardFlight) retry(cause error) (failed []*pushGroup) {
+	var again []*pushGroup
 	for _, g := range sf.groups {
 		if g.tries++; g.tries > 1 && !pg.Retryable(cause) || g.tries > maxRaces {
 			failed = append(failed, g)
@@ -640,21 +662,21 @@ func (sf *shardFlight) retry(e *Engine, cause error) {
 		}
 		again = append(again, g)
 	}
-	e.fail(failed, cause)
 	sf.shard.requeue(again)
+	return failed
 }
 
 // settleRefused isolates the group that PostgreSQL refuses: the groups of a bundle fly alone.
-func (e *Engine) settleRefused(sf *shardFlight, cause error) {
+func (e *Engine) settleRefused(sf *shardFlight) (failed []*pushGroup) {
 	sf.rollback()
 	if len(sf.groups) == 1 && sf.groups[0].alone {
-		e.fail(sf.groups, cause)
-		return
+		return sf.groups
 	}
 	for _, g := range sf.groups {
 		g.alone = true
 	}
 	sf.shard.requeue(sf.groups)
+	return nil
 }
 
 // flushLocked flushes one claimed shard that other brokers append to as well: it locks the head,
@@ -675,12 +697,16 @@ func (e *Engine) flushLocked(ctx context.Context, s *shard) {
 		return
 	}
 	e.metrics.flushed(f, time.Since(started), err)
-	if err != nil {
-		e.settleUnknown(ctx, sf, err)
-		return
+	switch {
+	case err != nil:
+		e.fail(e.settleUnknown(ctx, sf, err), err)
+	case at.IsZero(): // the statement came too late to have an effect
+		sf.rollback()
+		e.fail(sf.retry(context.DeadlineExceeded), context.DeadlineExceeded)
+	default:
+		e.clock.Observe(at)
+		e.settle(sf, at)
 	}
-	e.clock.Observe(at)
-	e.settle(sf, at)
 }
 
 const sqlLockHead = `select head from shard where id = $1 for update`

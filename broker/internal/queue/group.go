@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/singleflight"
 )
 
 // group is a consumer group of one queue, with what the broker knows of its cursors. What it knows
@@ -238,11 +239,29 @@ func (e *Engine) group(ctx context.Context, q *queueState, name string, seed see
 	if g := e.pops.group(q, name); g != nil {
 		return g, nil
 	}
-	e.pops.load.Lock()
-	defer e.pops.load.Unlock()
-	if g := e.pops.group(q, name); g != nil {
-		return g, nil
+	key := fmt.Sprintf("group %d %t %s", q.id, seed.create, name)
+	return shared(ctx, &e.loads, key, func() (*group, error) {
+		if g := e.pops.group(q, name); g != nil {
+			return g, nil
+		}
+		return e.registerGroup(q, name, seed)
+	})
+}
+
+// shared runs work once for all callers that want the same at the same time. It goes on when a caller leaves.
+func shared[T any](ctx context.Context, flights *singleflight.Group, key string, work func() (T, error)) (T, error) {
+	done := flights.DoChan(key, func() (any, error) { return work() })
+	select {
+	case r := <-done:
+		return r.Val.(T), r.Err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
 	}
+}
+
+// registerGroup creates the group if it is to be created, and reads its cursors.
+func (e *Engine) registerGroup(q *queueState, name string, seed seeding) (*group, error) {
 	mode := "all"
 	var from *time.Time
 	if name != ModeGroup { // queue mode never skips what is there
@@ -256,7 +275,7 @@ func (e *Engine) group(ctx context.Context, q *queueState, name string, seed see
 	g := &group{queue: q, name: name, cursors: map[int64]*cursor{}, strange: map[int64]struct{}{}}
 	for range maxRaces {
 		var since *time.Time
-		err := e.retrying(ctx, "register a consumer group", func(ctx context.Context) error {
+		err := e.retrying(e.ctx, "register a consumer group", func(ctx context.Context) error {
 			return e.pool.QueryRow(ctx, sqlRegisterGroup, q.id, name, mode, from, e.clockOffset(), seed.create).Scan(&g.id, &since)
 		})
 		switch {
@@ -276,7 +295,7 @@ func (e *Engine) group(ctx context.Context, q *queueState, name string, seed see
 		if since != nil {
 			g.from = *since
 		}
-		return g, e.loadGroup(ctx, g)
+		return g, e.loadGroup(e.ctx, g)
 	}
 	return nil, fmt.Errorf("register a consumer group: %w", errRace)
 }

@@ -10,14 +10,10 @@ import (
 
 // An extension never shortens a lease, and never revives one that has expired.
 const sqlExtend = `
-with covered as (
-    select unnest(partition_ids) as partition_id from lease where id = $1
-    union all
-    select $2::bigint where $2::bigint <> 0
-), renewed as (
+with renewed as (
     update cursor c set lease_until = greatest(c.lease_until, clock_timestamp() + $3::interval + $4::interval)
-    from (select distinct partition_id from covered) w
-    where c.partition_id = w.partition_id and c.lease_id = $1 and c.lease_until > clock_timestamp() + $3::interval
+    where c.partition_id = any (coalesce((select partition_ids from lease where id = $1), array[$2::bigint]))
+      and c.lease_id = $1 and c.lease_until > clock_timestamp() + $3::interval
     returning c.partition_id, c.group_id, c.lease_until
 ), kept as (
     update lease set expires_at = greatest(expires_at, (select max(lease_until) from renewed)) where id = $1

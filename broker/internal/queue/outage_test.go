@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,4 +114,66 @@ func TestForeignLockFailsInTime(t *testing.T) {
 	}
 	expect(t, "afterwards", push(t, e, item("q", "p", "3"))[0].Status, queue.Queued)
 	expect(t, "the log", ids(pop(t, e, queue.PopRequest{Queue: "q"})), []string{"1", "3"})
+}
+
+// TestFrozenDatabaseHoldsNobodyUp lets many callers meet a database that has stopped answering. Each is
+// answered within a few times the deadline of a statement, and what reaches the database when it goes
+// on has no effect any more.
+func TestFrozenDatabaseHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	const statement = 500 * time.Millisecond
+	server := pgtest.StartServer(t, nil)
+	pgtest.Migrate(t, server.URL())
+	e := broker(t, server.URL(), queue.Config{StatementTimeout: statement})
+	lanes := make([]queue.PushItem, 64)
+	for i := range lanes {
+		lanes[i] = item("q", fmt.Sprint(i), "before")
+	}
+	push(t, e, lanes...)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var wait sync.WaitGroup
+	timed := func(what string, call func()) {
+		wait.Go(func() {
+			started := time.Now()
+			call()
+			if took := time.Since(started); took > 6*statement {
+				t.Errorf("%s took %v", what, took)
+			}
+		})
+	}
+	for i := range lanes {
+		lanes[i].TransactionID = "meanwhile"
+	}
+	for n := range 3 {
+		timed("a push to all shards", func() { push(t, e, lanes...) })
+		timed("a push to a new queue", func() { push(t, e, item(fmt.Sprint("new", n), "p", "1")) })
+		timed("a pop of a new group", func() {
+			if _, err := e.Pop(t.Context(), queue.PopRequest{Queue: "q", Group: fmt.Sprint("new", n), AutoAck: true}); !errors.Is(err, queue.ErrUnavailable) {
+				t.Errorf("a pop of a new group: %v", err)
+			}
+		})
+	}
+	timed("a pop that acks by itself", func() {
+		if _, err := e.Pop(t.Context(), queue.PopRequest{Queue: "q", AutoAck: true}); !errors.Is(err, queue.ErrUnavailable) {
+			t.Errorf("a pop that acks by itself: %v", err)
+		}
+	})
+	wait.Wait()
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	var popped queue.PopResult
+	waitFor(t, "the database to answer", func() (ok bool) {
+		var err error
+		popped, err = e.Pop(t.Context(), queue.PopRequest{Queue: "q", Batch: 1000, AutoAck: true})
+		return err == nil
+	})
+	for _, id := range ids(popped) {
+		if id != "before" {
+			t.Errorf("%q was answered as failed and is stored", id)
+		}
+	}
+	expect(t, "what was there before the freeze", len(ids(popped)), len(lanes))
 }

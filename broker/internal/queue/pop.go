@@ -18,7 +18,6 @@ import (
 // that can be served at the same moment are claimed by one statement.
 type popper struct {
 	engine *Engine
-	load   sync.Mutex // one group is loaded at a time
 
 	mu        sync.Mutex
 	active    list.List // of *group: ready and waited for, to be looked at
@@ -48,6 +47,7 @@ const roundMax = 256
 type waiter struct {
 	ctx      context.Context
 	request  *PopRequest
+	since    time.Time // of the database's clock: when it came
 	groups   []*group
 	single   *cursor // pops of one partition
 	places   []place
@@ -93,14 +93,14 @@ func newPopper(e *Engine) *popper {
 
 // Pop takes messages. It is empty when there are none, in time if the request waits.
 func (e *Engine) Pop(ctx context.Context, r PopRequest) (PopResult, error) {
-	if e.stopping.Load() {
+	if e.inflight.isClosed() {
 		return PopResult{}, ErrStopped
 	}
 	if r.Group == "" {
 		r.Group = ModeGroup
 	}
 	r.Batch = max(1, r.Batch)
-	w := &waiter{ctx: ctx, request: &r, result: make(chan popOutcome, 1)}
+	w := &waiter{ctx: ctx, request: &r, since: e.clock.Now(), result: make(chan popOutcome, 1)}
 	if r.Wait > 0 {
 		w.deadline = time.Now().Add(r.Wait)
 	}
@@ -125,6 +125,9 @@ func (e *Engine) pop(ctx context.Context, w *waiter) (PopResult, error) {
 			}
 		} else if parked := e.pops.park(w); !parked {
 			return PopResult{}, nil
+		}
+		if w.request.Queue == "" { // a queue may have come between the look and the wait
+			e.pops.widenAll(w, e.catalog.matching(w.request.Namespace, w.request.Task))
 		}
 	}
 	var timeout <-chan time.Time
@@ -156,17 +159,7 @@ func (e *Engine) scope(ctx context.Context, w *waiter) error {
 	r := w.request
 	seed := seeding{create: true, fromNew: r.FromNew, from: r.From}
 	if r.Queue == "" {
-		for _, q := range e.catalog.matching(r.Namespace, r.Task) {
-			g, err := e.group(ctx, q, r.Group, seed)
-			if errors.Is(err, ErrQueueNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			w.groups = append(w.groups, g)
-		}
-		return nil
+		return e.discover(ctx, w)
 	}
 	for range maxRaces {
 		q, err := e.ensureQueue(ctx, r.Queue)
@@ -184,6 +177,44 @@ func (e *Engine) scope(ctx context.Context, w *waiter) error {
 		return e.scopePartition(ctx, w, g)
 	}
 	return errRace
+}
+
+// discover finds the groups of a pop by namespace or task. A queue that was created after the group
+// began elsewhere in the scope, or after the pop began to wait, is delivered from its beginning.
+func (e *Engine) discover(ctx context.Context, w *waiter) error {
+	r := w.request
+	seed := seeding{create: true, fromNew: r.FromNew, from: r.From}
+	queues := e.catalog.matching(r.Namespace, r.Task)
+	if r.FromNew && r.From.IsZero() {
+		seed.from = e.pops.began(w, queues)
+	}
+	var groups []*group
+	for _, q := range queues {
+		g, err := e.group(ctx, q, r.Group, seed)
+		if errors.Is(err, ErrQueueNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		groups = append(groups, g)
+	}
+	w.groups = groups
+	return nil
+}
+
+// began is when a group that only wants new messages began: at the first of the queues that know it,
+// or else when the pop did.
+func (p *popper) began(w *waiter, queues []*queueState) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began := w.since
+	for _, q := range queues {
+		if g := q.groups[w.request.Group]; g != nil && !g.from.IsZero() && g.from.Before(began) {
+			began = g.from
+		}
+	}
+	return began
 }
 
 // scopePartition narrows a pop to one partition, if it names one that exists.
@@ -565,17 +596,27 @@ func (p *popper) queueChanged(q *queueState) {
 	p.kick()
 }
 
-// widen adds a queue to a parked pop by namespace or task.
+func (p *popper) widenAll(w *waiter, queues []*queueState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range queues {
+		p.widen(w, q)
+	}
+}
+
+// widen adds a queue to a parked pop by namespace or task. The caller holds mu.
 func (p *popper) widen(w *waiter, q *queueState) {
-	for _, g := range w.groups {
-		if g.queue == q {
-			return
-		}
+	if w.state != waiterParked || slices.ContainsFunc(w.groups, func(g *group) bool { return g.queue == q }) {
+		return
 	}
 	e := p.engine
 	p.idle.Go(func() {
 		r := w.request
-		g, err := e.group(e.ctx, q, r.Group, seeding{create: true, fromNew: r.FromNew, from: r.From})
+		seed := seeding{create: true, fromNew: r.FromNew, from: r.From}
+		if r.FromNew && r.From.IsZero() {
+			seed.from = p.began(w, nil)
+		}
+		g, err := e.group(e.ctx, q, r.Group, seed)
 		if err != nil {
 			e.log.Warn("a parked pop does not see a new queue", "queue", q.name, "err", err)
 			return
@@ -676,21 +717,18 @@ func (p *popper) wakeTimers() {
 // settleDue handles what is due and returns when no claim is in the air.
 func (p *popper) settleDue(ctx context.Context) error {
 	p.fire(p.engine.clock.Now())
-	quiet := make(chan struct{})
-	go func() {
+	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()
-		for p.executing > 0 {
-			p.quiet.Wait()
-		}
-		p.mu.Unlock()
-		close(quiet)
-	}()
-	select {
-	case <-quiet:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		defer p.mu.Unlock()
+		p.quiet.Broadcast()
+	})
+	defer stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.executing > 0 && ctx.Err() == nil {
+		p.quiet.Wait()
 	}
+	return ctx.Err()
 }
 
 // kick starts an executor if there may be something to claim. The caller holds mu.
@@ -726,6 +764,7 @@ type serving struct {
 	waiter  *waiter
 	lease   uuid.UUID
 	takes   []*take
+	lost    bool // a claim for it had no answer
 	outcome popOutcome
 }
 
@@ -764,6 +803,9 @@ func (t *take) hide() {
 func (p *popper) collect() []*serving {
 	var round []*serving
 	for c := range p.singles {
+		if len(round) >= roundMax {
+			return round
+		}
 		for el := c.waiters.Front(); el != nil && c.state == cursorReady; el = el.Next() {
 			if s := p.serve(el.Value.(*waiter)); s != nil {
 				round = append(round, s)

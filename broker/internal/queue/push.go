@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,7 +26,7 @@ type pushGroup struct {
 	bytes     int    // of their frames, at most
 
 	facts    facts     // what the log answered about possible duplicates
-	deadline time.Time // of the database's clock
+	deadline time.Time // when it is too late to begin a flush with it, by this machine's clock
 	tries    int       // commits with an unknown or failed outcome
 	alone    bool      // a bundle with it was refused: it flies alone
 	done     func()
@@ -82,11 +82,6 @@ func (c *chunk) key(hash uint64) chunkHash { return chunkHash{c.base, c.end, has
 // Push appends messages and answers each, in order. Database trouble is a Failed item, not an error;
 // the error is ErrStopped, or ctx's when the caller did not wait for the outcome.
 func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, error) {
-	e.inflight.Add(1)
-	defer e.inflight.Done()
-	if e.stopping.Load() {
-		return nil, ErrStopped
-	}
 	if len(items) == 0 {
 		return []PushResult{}, nil
 	}
@@ -94,24 +89,28 @@ func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, erro
 	if err != nil {
 		return nil, err
 	}
+	if !e.inflight.enter() {
+		return nil, ErrStopped
+	}
 	groups, followers := e.split(items, ids)
-	var wait sync.WaitGroup
-	wait.Add(len(groups))
+	settled := make(chan struct{})
+	var open atomic.Int64
+	open.Store(int64(len(groups)))
+	deadline := time.Now().Add(e.cfg.StatementTimeout)
 	for _, g := range groups {
-		g.deadline = e.clock.Now().Add(2 * e.cfg.StatementTimeout)
-		g.done = wait.Done
+		g.deadline = deadline
+		g.done = func() {
+			if open.Add(-1) == 0 {
+				e.inflight.leave() // not before, though the caller may have left
+				close(settled)
+			}
+		}
 	}
 	e.submit(groups)
-	settled := make(chan struct{})
-	if ctx.Done() == nil {
-		wait.Wait()
-	} else {
-		go func() { wait.Wait(); close(settled) }()
-		select {
-		case <-settled:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	results := make([]PushResult, len(items))
 	for _, g := range groups {
@@ -156,6 +155,9 @@ func mintIDs(n int) ([]uuid.UUID, error) {
 
 // follower is an item whose transaction id came earlier in the same request: it shares the winner's fate.
 type follower struct{ index, winner int }
+
+// errLate says that a group waited for its flush for longer than a statement may take.
+var errLate = errors.New("the append could not begin in time")
 
 type laneKey struct{ queue, partition string }
 
@@ -236,11 +238,16 @@ func (e *Engine) dedupEnabled(name string) bool {
 
 // submit finds each group's partition and queues the group for its shard.
 func (e *Engine) submit(groups []*pushGroup) {
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		names[i] = g.queue
+	}
+	queues := e.ensureQueues(names)
 	wants := make([]*partitionWant, len(groups))
 	for i, g := range groups {
-		w := &partitionWant{name: g.partition}
-		w.queue, w.err = e.ensureQueue(e.ctx, g.queue)
-		wants[i] = w
+		q := queues[g.queue]
+		<-q.done // bounded by the statement's deadline
+		wants[i] = &partitionWant{name: g.partition, queue: q.found, err: q.err}
 	}
 	var known []*partitionWant
 	for _, w := range wants {
@@ -277,7 +284,9 @@ func (e *Engine) resubmit(groups []*pushGroup) {
 	if len(groups) == 0 {
 		return
 	}
-	e.inflight.Go(func() { // it may wait for the database; the writer that calls must not
+	e.inflight.hold()
+	go func() { // it may wait for the database; the writer that calls must not
+		defer e.inflight.leave()
 		var live, lost []*pushGroup
 		for _, g := range groups {
 			if g.tries++; g.tries > maxRaces {
@@ -289,7 +298,7 @@ func (e *Engine) resubmit(groups []*pushGroup) {
 		}
 		e.fail(lost, errRace)
 		e.submit(live)
-	})
+	}()
 }
 
 // fail answers Failed for whole groups. When the cause is a lost connection and the log could not be

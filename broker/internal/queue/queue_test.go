@@ -515,3 +515,74 @@ func TestOnePushOfManyStatements(t *testing.T) {
 		}
 	}
 }
+
+func TestDiscoveryAcrossBrokers(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	both := []queue.PushItem{item("ns.t", "p0", "1"), item("ns.t", "p1", "1")}
+	push(t, a, both...)
+	request := queue.PopRequest{Namespace: "ns", AutoAck: true}
+	expect(t, "first", len(ids(pop(t, b, request))), 2)
+	expect(t, "none left", len(ids(pop(t, b, request))), 0)
+	for i := range both {
+		both[i].TransactionID = "2"
+	}
+	push(t, a, both...)
+	expect(t, "second", len(ids(pop(t, b, request))), 2)
+}
+
+// TestNewSubscribersMissNoLaterQueue waits for new messages of a namespace while queues come into being.
+func TestNewSubscribersMissNoLaterQueue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	for i, at := range []*queue.Engine{b, a, b, a, b} {
+		group := fmt.Sprint("g", i)
+		request := queue.PopRequest{Namespace: "later", Group: group, FromNew: true, AutoAck: true, Batch: 10, Wait: 20 * time.Second}
+		got := make(chan []string, 1)
+		go func() {
+			r, err := a.Pop(context.WithoutCancel(t.Context()), request)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- ids(r)
+		}()
+		waitFor(t, "the pop to be parked", func() bool { return a.Parked() == 1 })
+		id := fmt.Sprint("first of ", i)
+		push(t, at, item(fmt.Sprint("later.", i), "p", id))
+		expect(t, "the first message of a queue created later", <-got, []string{id})
+	}
+	// A group that does not wait sees what was pushed since it was first here.
+	expect(t, "polling", len(ids(pop(t, a, queue.PopRequest{Namespace: "later", Group: "poll", FromNew: true, AutoAck: true}))), 0)
+	push(t, b, item("later.poll", "p", "x"))
+	expect(t, "polling again", ids(pop(t, a, queue.PopRequest{Namespace: "later", Group: "poll", FromNew: true, AutoAck: true})), []string{"x"})
+}
+
+// TestDuplicatesOfADeletedQueue repeats a push whose original another broker has just deleted.
+func TestDuplicatesOfADeletedQueue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	for range 10 {
+		expect(t, "first", push(t, b, item("q", "p", "t"))[0].Status, queue.Queued)
+		expect(t, "again", push(t, b, item("q", "p", "t"))[0].Status, queue.Duplicate)
+		must(a.DeleteQueue(t.Context(), "q"))
+		expect(t, "after the deletion", push(t, b, item("q", "p", "t"))[0].Status, queue.Queued)
+		must(b.DeleteQueue(t.Context(), "q"))
+	}
+}
+
+func TestOnePushToManyNewQueues(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	items := make([]queue.PushItem, 5000)
+	for i := range items {
+		items[i] = item(fmt.Sprint("many.", i), "p", "1")
+	}
+	for i, r := range push(t, e, items...) {
+		if r.Status != queue.Queued {
+			t.Fatalf("item %d: %s", i, r.Status)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/broker/internal/pg"
 )
 
@@ -113,7 +115,11 @@ select exists (select from gone)`
 const sqlSweepGroups = `delete from consumer_group where queue_id = $1`
 
 const sqlTombstones = `
-select queue_id from queue_tombstone order by deleted_at limit 100`
+select t.queue_id from queue_tombstone t
+where exists (select from partition p where p.queue_id = t.queue_id)
+   or exists (select from consumer_group g where g.queue_id = t.queue_id)
+   or t.deleted_at < clock_timestamp() + $1::interval - interval '` + tombstoneKept + `'
+order by t.deleted_at limit 100`
 
 const sqlDropTombstone = `
 delete from queue_tombstone
@@ -143,20 +149,14 @@ func (e *Engine) inSteps(ctx context.Context, sql string, arg any) error {
 
 // sweepDeleted removes the rows of deleted queues.
 func (e *Engine) sweepDeleted(ctx context.Context) error {
-	rows, err := e.pool.Query(ctx, sqlTombstones)
-	if err != nil {
-		return err
-	}
 	var ids []int64
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			rows.Close()
-			return err
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
+	err := e.retrying(ctx, "find deleted queues", func(ctx context.Context) error {
+		rows, _ := e.pool.Query(ctx, sqlTombstones, e.clockOffset()) // its error comes with the rows
+		var err error
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -164,14 +164,21 @@ func (e *Engine) sweepDeleted(ctx context.Context) error {
 			if err := e.inSteps(ctx, sqlSweepSegments, id); err != nil {
 				return err
 			}
-			if err := e.pool.QueryRow(ctx, sqlSweepQueue, id).Scan(&left); err != nil {
+			err := e.retrying(ctx, "sweep a deleted queue", func(ctx context.Context) error {
+				return e.pool.QueryRow(ctx, sqlSweepQueue, id).Scan(&left)
+			})
+			if err != nil {
 				return err
 			}
 		}
-		if _, err := e.pool.Exec(ctx, sqlSweepGroups, id); err != nil {
+		err := e.retrying(ctx, "forget a deleted queue", func(ctx context.Context) error {
+			if _, err := e.pool.Exec(ctx, sqlSweepGroups, id); err != nil {
+				return err
+			}
+			_, err := e.pool.Exec(ctx, sqlDropTombstone, id, e.clockOffset())
 			return err
-		}
-		if _, err := e.pool.Exec(ctx, sqlDropTombstone, id, e.clockOffset()); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
