@@ -407,18 +407,8 @@ func (p *pattern) match(text []byte) bool {
 			return c.all(text) // it stands alone
 		}
 		for range c.count {
-			if i >= len(text) {
-				return false
-			}
-			if b := text[i]; b < utf8.RuneSelf {
-				if !c.ascii[b] {
-					return false
-				}
-				i++
-				continue
-			}
-			r, size := utf8.DecodeRune(text[i:])
-			if !c.inRanges(r) {
+			size := c.first(text[i:])
+			if size == 0 {
 				return false
 			}
 			i += size
@@ -438,20 +428,31 @@ func (c *class) all(text []byte) bool {
 				continue
 			}
 		}
-		if b := text[i]; b < utf8.RuneSelf {
-			if !c.ascii[b] {
-				return false
-			}
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRune(text[i:])
-		if !c.inRanges(r) {
+		size := c.first(text[i:])
+		if size == 0 {
 			return false
 		}
 		i += size
 	}
 	return true
+}
+
+// first is the size of the first character of text, 0 when there is none or it is not in the class.
+func (c *class) first(text []byte) int {
+	if len(text) == 0 {
+		return 0
+	}
+	if b := text[0]; b < utf8.RuneSelf {
+		if c.ascii[b] {
+			return 1
+		}
+		return 0
+	}
+	r, size := utf8.DecodeRune(text)
+	if c.inRanges(r) {
+		return size
+	}
+	return 0
 }
 
 // isUUID follows RFC 9562 as kin spells it: versions 1 to 8, the all-zeros id and the all-ones id.

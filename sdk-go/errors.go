@@ -159,8 +159,7 @@ type PushError struct {
 	Items []Item
 
 	// Err is what ended the last attempt: an *APIError, a failure of the connection, the context's
-	// error. Nil means that the broker answered every item and that these are "failed", hence
-	// stored nowhere.
+	// error. Nil means that the broker answered every item and that these are "failed".
 	Err error
 }
 

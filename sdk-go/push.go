@@ -38,7 +38,8 @@ const (
 	StatusDuplicate PushStatus = "duplicate"
 	// StatusBuffered means accepted into the broker's spool on disk, which replays it into the database.
 	StatusBuffered PushStatus = "buffered"
-	// StatusFailed means stored nowhere.
+	// StatusFailed means not known to be stored. [Client.Push] has pushed the item again already, as often
+	// as [RetryPolicy] says; a [PushError] holds it with its transaction id, to be pushed once more.
 	StatusFailed PushStatus = "failed"
 	// StatusUnknown is said by the client, never by the broker: an earlier attempt failed for this
 	// item and the last one got no answer.

@@ -7,9 +7,9 @@
 // logged and replaced by a 500. An error is always a JSON object with the key "error".
 //
 // Bodies are bounded one by one and in sum, and an exchange that makes no progress is cut off, so a
-// client cannot hold memory for long. A refused body is taken in and dropped for a while after the answer,
-// so that a client which sends first and reads afterwards gets to read it. Answers are built in memory before they are sent; a pop is
-// bounded by its batch.
+// client cannot hold memory for long. A refused body is dropped for a while after the answer, so that a
+// client which sends first and reads afterwards gets to read it. Answers are built in memory before they
+// are sent; a pop is bounded by its batch.
 //
 // What a web page makes a browser send is refused where it would change something; what net/http refuses
 // before it calls the handler, such as a malformed percent escape in a path, is answered by net/http in
