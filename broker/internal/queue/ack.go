@@ -470,28 +470,15 @@ func (e *Engine) resolveInLog(ctx context.Context, u *ackGroup, missing []*ackEn
 	part := u.cursor.part
 	options := part.queue.config.Load().options
 	since := e.clock.Now().Add(-max(options.DedupWindow, options.CompletedRetention, resolvable))
-	wanted := map[uint64][]int64{}
+	wanted := map[uint64]struct{}{}
 	for _, en := range missing {
-		wanted[en.hash] = nil
+		wanted[en.hash] = struct{}{}
 	}
+	var places map[uint64][]int64
 	err := e.retrying(ctx, "resolve transaction ids", func(ctx context.Context) error {
-		rows, err := e.pool.Query(ctx, sqlResolve, part.id, since, u.seen.committed)
-		if err != nil {
-			return err
-		}
-		found := map[uint64][]int64{}
-		var base int64
-		var hashes []byte
-		_, err = pgx.ForEachRow(rows, []any{&base, &hashes}, func() error {
-			for i := range len(hashes) / 8 {
-				hash := hashAt(hashes, i)
-				if _, ok := wanted[hash]; ok {
-					found[hash] = append(found[hash], base+int64(i))
-				}
-			}
-			return nil
-		})
-		wanted = mergeInto(wanted, found)
+		rows, _ := e.pool.Query(ctx, sqlResolve, part.id, since, u.seen.committed) // its error comes with the rows
+		var err error
+		places, err = findHashes(rows, wanted)
 		return err
 	})
 	if err != nil {
@@ -501,7 +488,7 @@ func (e *Engine) resolveInLog(ctx context.Context, u *ackGroup, missing []*ackEn
 		u.found = map[string]int64{}
 	}
 	for _, en := range missing {
-		offset, err := e.bestOffset(ctx, u, en, wanted[en.hash])
+		offset, err := e.bestOffset(ctx, u, en, places[en.hash])
 		if err != nil {
 			return err
 		}
@@ -509,13 +496,6 @@ func (e *Engine) resolveInLog(ctx context.Context, u *ackGroup, missing []*ackEn
 		u.found[en.item.TransactionID] = offset
 	}
 	return nil
-}
-
-func mergeInto(wanted, found map[uint64][]int64) map[uint64][]int64 {
-	for hash := range wanted {
-		wanted[hash] = found[hash]
-	}
-	return wanted
 }
 
 // bestOffset chooses among the places of a hash: one that the lease covers, else the last.

@@ -95,22 +95,8 @@ func (e *Engine) readChunks(ctx context.Context, asks []*ask) error {
 			a.group.facts.offsets = map[chunkHash][]int64{}
 		}
 		for c, wanted := range a.chunks {
-			found := map[uint64][]int64{}
-			rows, err := e.pool.Query(ctx, sqlChunkHashes, a.group.part.id, c.base, c.end, a.after)
-			if err != nil {
-				return err
-			}
-			var base int64
-			var hashes []byte
-			_, err = pgx.ForEachRow(rows, []any{&base, &hashes}, func() error {
-				for i := range len(hashes) / 8 {
-					hash := hashAt(hashes, i)
-					if _, ok := wanted[hash]; ok {
-						found[hash] = append(found[hash], base+int64(i))
-					}
-				}
-				return nil
-			})
+			rows, _ := e.pool.Query(ctx, sqlChunkHashes, a.group.part.id, c.base, c.end, a.after) // its error comes with the rows
+			found, err := findHashes(rows, wanted)
 			if err != nil {
 				return err
 			}
@@ -123,6 +109,23 @@ func (e *Engine) readChunks(ctx context.Context, asks []*ask) error {
 		}
 	}
 	return nil
+}
+
+// findHashes returns the offsets of wanted hashes in rows of base and hashes.
+func findHashes(rows pgx.Rows, wanted map[uint64]struct{}) (map[uint64][]int64, error) {
+	found := map[uint64][]int64{}
+	var base int64
+	var hashes []byte
+	_, err := pgx.ForEachRow(rows, []any{&base, &hashes}, func() error {
+		for i := range len(hashes) / 8 {
+			hash := hashAt(hashes, i)
+			if _, ok := wanted[hash]; ok {
+				found[hash] = append(found[hash], base+int64(i))
+			}
+		}
+		return nil
+	})
+	return found, err
 }
 
 const sqlOrigins = `
