@@ -58,10 +58,10 @@ clean: ## remove what the commands above made; the data of "make run" stays
 
 .PHONY: FORCE
 bin/posthorn: FORCE
-	go build -ldflags "-X main.version=$(VERSION)" -o $@ ./broker/cmd/posthorn
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $@ ./broker/cmd/posthorn
 
 bin/posthorn-conformance: FORCE
-	go build -o $@ ./conformance/cmd/posthorn-conformance
+	go build -trimpath -o $@ ./conformance/cmd/posthorn-conformance
 
 bin/posthorn-bench: FORCE
-	go build -o $@ ./tools/cmd/bench
+	go build -trimpath -o $@ ./tools/cmd/bench

@@ -37,7 +37,7 @@ func TestBench(t *testing.T) {
 		"pop":      {"pop", "-duration", "5s", "-max-messages", "5000", "-batch", "50", "-partitions", "20"},
 		"auto-ack": {"pop", "-duration", "5s", "-max-messages", "5000", "-batch", "50", "-partitions", "20", "-ack", "auto", "-group", "readers"},
 		"e2e":      {"e2e", "-duration", "1s", "-warmup", "0", "-rate", "500", "-partitions", "10", "-claim", "0"},
-		"baseline": {"push", "-duration", "500ms", "-warmup", "0", "-rounds", "3", "-baseline", shared.databaseURL(t)},
+		"baseline": {"push", "-duration", "500ms", "-warmup", "0", "-rounds", "3", "-baseline", shared.databaseURL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, program, append(args, "-url", shared.url, "-conns", "10", "-json")...)

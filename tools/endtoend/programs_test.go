@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,11 +71,11 @@ func around(m *testing.M) (code int, err error) {
 
 // broker is a running broker process.
 type broker struct {
-	url     string
-	dataDir string
-	cmd     *exec.Cmd
-	exited  chan error
-	logFile string
+	url         string
+	databaseURL string // of its managed PostgreSQL, as it printed it; "" without one
+	cmd         *exec.Cmd
+	exited      chan error
+	logFile     string
 }
 
 // startBroker starts the built broker on a free port and waits until it says where it listens.
@@ -86,7 +85,7 @@ func startBroker(ctx context.Context, dir, mode string, args ...string) (*broker
 		return nil, fmt.Errorf("create the broker's log: %w", err)
 	}
 	defer func() { _ = logFile.Close() }() // the broker has its own descriptor
-	b := &broker{logFile: logFile.Name(), dataDir: filepath.Join(dir, "data"), exited: make(chan error, 1)}
+	b := &broker{logFile: logFile.Name(), exited: make(chan error, 1)}
 	b.cmd = exec.CommandContext(ctx, brokerProgram, append([]string{mode, "--listen", "127.0.0.1:0"}, args...)...)
 	b.cmd.Stderr = logFile
 	b.cmd.Env = append(os.Environ(), "LOG_LEVEL=info")
@@ -97,18 +96,24 @@ func startBroker(ctx context.Context, dir, mode string, args ...string) (*broker
 	if err := b.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the broker: %w", err)
 	}
-	listening := make(chan string, 1)
+	// What it prints is printed at once, and ends with what to try.
+	listening := make(chan struct{})
 	go func() {
 		lines := bufio.NewScanner(stdout)
 		for lines.Scan() {
-			if at, ok := strings.CutPrefix(lines.Text(), "posthorn listening on "); ok {
-				listening <- strings.TrimSpace(at)
+			switch said := strings.Fields(lines.Text()); {
+			case strings.HasPrefix(lines.Text(), "posthorn listening on "):
+				b.url = said[3]
+			case len(said) == 3 && said[0] == "database":
+				b.databaseURL = strings.Trim(strings.TrimPrefix(said[2], "DATABASE_URL="), "'")
+			case len(said) > 0 && said[0] == "try":
+				close(listening)
 			}
 		}
 		b.exited <- b.cmd.Wait() // after the output has been read, as StdoutPipe demands
 	}()
 	select {
-	case b.url = <-listening:
+	case <-listening:
 		return b, nil
 	case err := <-b.exited:
 		return nil, fmt.Errorf("the broker ended before it listened: %w\n%s", err, b.logTail())
@@ -148,26 +153,10 @@ func (b *broker) logTail() string {
 	return string(bytes.TrimSpace(text))
 }
 
-// databaseURL is how to reach the managed PostgreSQL, read from its own postmaster.pid: the port is its 4th line, the
-// directory of the socket its 5th.
-func (b *broker) databaseURL(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(b.dataDir, "postgres", "postmaster.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(string(text), "\n")
-	if len(lines) < 5 {
-		t.Fatalf("postmaster.pid is short:\n%s", text)
-	}
-	query := url.Values{"host": {strings.TrimSpace(lines[4])}, "port": {strings.TrimSpace(lines[3])}, "sslmode": {"disable"}}
-	return "postgres://posthorn@/posthorn?" + query.Encode()
-}
-
 // start starts another broker on the same database, stopped at the end of the test.
 func start(t *testing.T, args ...string) *broker {
 	t.Helper()
-	t.Setenv("DATABASE_URL", shared.databaseURL(t))
+	t.Setenv("DATABASE_URL", shared.databaseURL)
 	b, err := startBroker(context.WithoutCancel(t.Context()), t.TempDir(), "serve", args...)
 	if err != nil {
 		t.Fatal(err)

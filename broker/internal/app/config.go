@@ -20,8 +20,8 @@ type Config struct {
 	// Listen is the address of the HTTP listener. Port 0 picks a free port. Flag --listen, variable
 	// POSTHORN_LISTEN; default 127.0.0.1:6632, or that host with the port in PORT.
 	Listen string
-	// Port is the port of the default address. Variable PORT; default 0, which means 6632. It has no
-	// effect when Listen is given.
+	// Port is the port of the default address. Variable PORT; default 6632; 0 means the default. It has
+	// no effect when Listen is given.
 	Port int
 	// AllowInsecure allows a listener that other machines can reach, although nothing is authenticated.
 	// Flag --allow-insecure, variable POSTHORN_ALLOW_INSECURE; default false.
@@ -107,7 +107,6 @@ type Config struct {
 
 const (
 	defaultHost = "127.0.0.1"
-	defaultPort = 6632
 	// maxMiB bounds cache sizes so that their bytes fit an int64 with room: 1 PiB.
 	maxMiB = 1 << 30
 	// maxDuration bounds durations given as numbers: 24 h is longer than any of them makes sense.
@@ -117,6 +116,7 @@ const (
 // DefaultConfig is the configuration of a broker that is told nothing.
 func DefaultConfig() Config {
 	return Config{
+		Port:             6632,
 		MaxConnections:   16384,
 		MaxBody:          64 << 20,
 		MaxBodyInFlight:  512 << 20,
@@ -140,12 +140,9 @@ func DefaultConfig() Config {
 // resolve fills what one field takes from another and turns documented zeros into their defaults.
 func (c *Config) resolve() {
 	d := DefaultConfig()
+	orDefault(&c.Port, d.Port)
 	if c.Listen == "" {
-		port := c.Port
-		if port == 0 {
-			port = defaultPort
-		}
-		c.Listen = net.JoinHostPort(defaultHost, strconv.Itoa(port))
+		c.Listen = net.JoinHostPort(defaultHost, strconv.Itoa(c.Port))
 	}
 	orDefault(&c.MaxBody, d.MaxBody)
 	orDefault(&c.MaxBodyInFlight, d.MaxBodyInFlight)

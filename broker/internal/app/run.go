@@ -148,7 +148,11 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	if !isLoopback(listener.Addr()) {
 		log.Warn("other machines can reach this broker, and nothing is authenticated")
 	}
-	announce(out, version, listener.Addr())
+	managed := ""
+	if !cfg.hasDatabase() {
+		managed = database.URL
+	}
+	announce(out, version, listener.Addr(), managed)
 
 	select {
 	case err := <-failed:
@@ -277,15 +281,21 @@ func newRegistry(version string) *prometheus.Registry {
 	return registry
 }
 
-// announce tells the user where the broker listens and what to try.
-func announce(out io.Writer, version string, addr net.Addr) {
+// announce tells the user where the broker listens and what to try, and how others reach the managed
+// PostgreSQL if there is one: another broker, psql. That URL holds no password, since access to the socket
+// is the login. It is one write: whoever waits for the first line may close the pipe after it.
+func announce(out io.Writer, version string, addr net.Addr, managed string) {
 	url := "http://" + addr.String()
+	database := ""
+	if managed != "" {
+		database = fmt.Sprintf("  database         export DATABASE_URL='%s'\n", managed)
+	}
 	_, _ = fmt.Fprintf(out, `posthorn listening on %[2]s
   version          %[1]s
   API description  %[2]s/openapi.json
-  try              curl -sS -X POST %[2]s/api/v1/push -d '{"items":[{"queue":"orders","payload":{"n":1}}]}'
+%[3]s  try              curl -sS -X POST %[2]s/api/v1/push -d '{"items":[{"queue":"orders","payload":{"n":1}}]}'
                    curl -sS '%[2]s/api/v1/pop/queue/orders?autoAck=true'
-`, version, url)
+`, version, url, database)
 }
 
 func ignoreClosed(err error) error {
