@@ -1,11 +1,12 @@
 # Development commands. A recipe is one line; what needs logic is a Go program in tools/.
 .DEFAULT_GOAL := help
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LISTEN  ?= 127.0.0.1:6632
-TARGET  ?= http://127.0.0.1:6632
-MODE    ?= push
-ARGS    ?=
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LISTEN   ?= 127.0.0.1:6632
+TARGET   ?= http://127.0.0.1:6632
+MODE     ?= push
+ARGS     ?=
+BASELINE ?=
 
 MODULES  := ./openapi/... ./broker/... ./sdk-go/... ./conformance/... ./tools/...
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -30,8 +31,8 @@ conformance: bin/posthorn-conformance ## run the conformance suite (TARGET=URL A
 	bin/posthorn-conformance run --target $(TARGET) $(ARGS)
 
 .PHONY: bench
-bench: bin/posthorn-bench ## measure a broker on this machine (MODE=push|pop|e2e TARGET=URL ARGS="-batch 100")
-	bin/posthorn-bench $(MODE) -url $(TARGET) $(ARGS)
+bench: bin/posthorn-bench ## measure a broker on this machine (MODE=push|pop|e2e TARGET=URL BASELINE=env ARGS="-batch 100")
+	bin/posthorn-bench $(MODE) -url $(TARGET) $(if $(BASELINE),-baseline '$(BASELINE)') $(ARGS)
 
 .PHONY: lint
 lint: ## run the linters (golangci-lint, built from source on first use)

@@ -98,8 +98,17 @@ func parse(args []string, stderr io.Writer) (bench.Config, bool, error) {
 	})
 	fs.IntVar(&cfg.Rate, "rate", 0, "messages per second over all producers, 0 = as fast as possible")
 	fs.IntVar(&cfg.BrokerPID, "broker-pid", 0, "broker process for the cpu figures (default: who listens on the target's port)")
-	fs.IntVar(&cfg.PostgresPID, "postgres-pid", 0, "postmaster for the cpu figures (default: below the broker, or who listens on the -baseline port)")
-	fs.StringVar(&cfg.Baseline, "baseline", "", "URL of the broker's PostgreSQL, loopback or Unix socket: alternate with row inserts")
+	fs.IntVar(&cfg.PostgresPID, "postgres-pid", 0, "postmaster for the cpu figures (default: below the broker, or who listens where -baseline says)")
+	fs.Func("baseline", "`URL` of the broker's PostgreSQL, loopback or Unix socket, or env for that in DATABASE_URL: alternate with row inserts", func(s string) error {
+		cfg.Baseline = s
+		if s != "env" {
+			return nil
+		}
+		if cfg.Baseline = os.Getenv("DATABASE_URL"); cfg.Baseline == "" {
+			return errors.New("DATABASE_URL is not set")
+		}
+		return nil
+	})
 	fs.IntVar(&cfg.BaselineConns, "baseline-conns", 0, "database connections of the baseline (default -conns)")
 	fs.IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "rounds of a comparison")
 	asJSON := fs.Bool("json", false, "print the report as JSON")

@@ -7,7 +7,7 @@ import (
 )
 
 func TestExitStatusAndMessages(t *testing.T) {
-	t.Parallel()
+	t.Setenv("DATABASE_URL", "")
 	for _, c := range []struct {
 		args string
 		code int
@@ -17,6 +17,7 @@ func TestExitStatusAndMessages(t *testing.T) {
 		{"-h", 0, "-partitions"},
 		{"push -h", 0, "-baseline"},
 		{"push -conns", 2, "flag needs an argument"},
+		{"push -baseline env", 2, "DATABASE_URL is not set"},
 		{"push extra", 2, `unexpected argument "extra"`},
 		{"pull", 2, `mode "pull"`},
 		{"pop -ack some", 2, `ack "some"`},

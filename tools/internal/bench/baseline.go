@@ -77,16 +77,19 @@ func openRows(ctx context.Context, cfg Config, run string) (*rows, error) {
 	return r, nil
 }
 
-// databasePort is the TCP port of a database URL, 0 when there is none.
-func databasePort(rawURL string) int {
+// databaseAddress is where a database listens: the path of a Unix socket, or a TCP port; "" and 0 when there is no URL.
+func databaseAddress(rawURL string) (socket string, port int) {
 	if rawURL == "" {
-		return 0
+		return "", 0
 	}
 	pc, err := pgx.ParseConfig(rawURL)
 	if err != nil {
-		return 0
+		return "", 0
 	}
-	return int(pc.Port)
+	if strings.HasPrefix(pc.Host, "/") {
+		return fmt.Sprintf("%s/.s.PGSQL.%d", strings.TrimSuffix(pc.Host, "/"), pc.Port), 0
+	}
+	return "", int(pc.Port)
 }
 
 // close drops the table, also when ctx has ended.

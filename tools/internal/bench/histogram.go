@@ -35,9 +35,6 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// Count returns the number of samples.
-func (h *Histogram) Count() int64 { return h.total }
-
 // Max returns the largest sample, exact; 0 when there is none.
 func (h *Histogram) Max() time.Duration { return h.max }
 

@@ -3,8 +3,10 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,18 +17,23 @@ import (
 const tick = time.Second / 100
 
 // findProcesses completes the process ids that were not given. The broker is the process that listens on the target's
-// port. The postmaster is a descendant of the broker (a managed PostgreSQL) or the process that listens on the port of
-// the database URL.
-func findProcesses(given processes, brokerPort, databasePort int) processes {
+// port. The postmaster is a descendant of the broker (a managed PostgreSQL) or the process that listens where the
+// database URL says.
+func findProcesses(given processes, brokerPort int, databaseURL string) processes {
 	table := readProcesses()
 	if given.broker == 0 {
-		given.broker = listener(brokerPort)
+		given.broker = owner(tcpListeners(brokerPort))
 	}
 	if given.postmaster == 0 && given.broker != 0 {
 		given.postmaster = table.postmasterUnder(given.broker)
 	}
-	if given.postmaster == 0 && databasePort != 0 {
-		given.postmaster = listener(databasePort)
+	if given.postmaster != 0 {
+		return given
+	}
+	if socket, port := databaseAddress(databaseURL); socket != "" {
+		given.postmaster = owner(unixListeners(socket))
+	} else if port != 0 {
+		given.postmaster = owner(tcpListeners(port))
 	}
 	return given
 }
@@ -126,34 +133,64 @@ func (t processTable) postmasterUnder(ancestor int) int {
 	return 0
 }
 
-// listener returns the process that listens on a TCP port of this machine, 0 when none is found (or when it belongs to
-// another user).
-func listener(port int) int {
-	sockets := map[string]bool{}
+// tcpListeners are the inodes of the sockets that listen on a TCP port of this machine.
+func tcpListeners(port int) []string {
+	var inodes []string
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		lines, err := os.ReadFile(table)
-		if err != nil {
-			continue // no IPv6
-		}
-		for line := range strings.Lines(string(lines)) {
-			f := strings.Fields(line)
-			const listening = "0A"
+		const listening = "0A"
+		for f := range socketLines(table) {
 			if len(f) > 9 && f[3] == listening && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
-				sockets["socket:["+f[9]+"]"] = true
+				inodes = append(inodes, f[9])
 			}
 		}
 	}
-	if len(sockets) == 0 {
+	return inodes
+}
+
+// unixListeners are the inodes of the Unix sockets that listen at a path.
+func unixListeners(path string) []string {
+	var inodes []string
+	const listening = "00010000" // __SO_ACCEPTCON
+	for f := range socketLines("/proc/net/unix") {
+		if len(f) > 7 && f[3] == listening && f[7] == path {
+			inodes = append(inodes, f[6])
+		}
+	}
+	return inodes
+}
+
+// socketLines yields the fields of each line of a table of sockets; none when the kernel has no such table.
+func socketLines(table string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		lines, err := os.ReadFile(table)
+		if err != nil {
+			return
+		}
+		for line := range strings.Lines(string(lines)) {
+			if !yield(strings.Fields(line)) {
+				return
+			}
+		}
+	}
+}
+
+// owner returns the process that holds one of the sockets, 0 when none is found (or when it belongs to another user).
+func owner(inodes []string) int {
+	if len(inodes) == 0 {
 		return 0
 	}
-	found := 0
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {
 		return 0
 	}
+	found := 0
 	for _, link := range links {
 		to, err := os.Readlink(link)
-		if err != nil || !sockets[to] {
+		if err != nil {
+			continue
+		}
+		inode, isSocket := strings.CutPrefix(to, "socket:[")
+		if !isSocket || !slices.Contains(inodes, strings.TrimSuffix(inode, "]")) {
 			continue
 		}
 		pid, err := strconv.Atoi(strings.Split(link, "/")[2])

@@ -1,6 +1,10 @@
 package bench
 
 import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -33,5 +37,34 @@ func TestPostmasterIsTheRootOfThePostgresProcesses(t *testing.T) {
 	}
 	if got := table.postmasterUnder(20); got != 0 {
 		t.Errorf("postmaster %d below a process that has none", got)
+	}
+}
+
+// TestListenersAreFound finds this process where a URL says that a database listens.
+func TestListenersAreFound(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var lc net.ListenConfig
+	unix, err := lc.Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5433"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	tcp, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	port := strconv.Itoa(tcp.Addr().(*net.TCPAddr).Port)
+	for url, want := range map[string]int{
+		"postgres://u@/d?port=5433&host=" + dir:         os.Getpid(),
+		"postgres://u@/d?port=5434&host=" + dir:         0,
+		"postgres://u@127.0.0.1:" + port + "/d":         os.Getpid(),
+		"postgres://u@/d?port=" + port + "&host=" + dir: 0,
+		"": 0,
+	} {
+		if got := findProcesses(processes{broker: 1 << 30}, 0, url).postmaster; got != want {
+			t.Errorf("%q: process %d, want %d", url, got, want)
+		}
 	}
 }

@@ -82,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := l.first(ctx); err != nil {
 		return nil, err
 	}
-	procs := findProcesses(processes{broker: cfg.BrokerPID, postmaster: cfg.PostgresPID}, int(l.target.Address.Port()), databasePort(cfg.Baseline))
+	procs := findProcesses(processes{broker: cfg.BrokerPID, postmaster: cfg.PostgresPID}, int(l.target.Address.Port()), cfg.Baseline)
 	if cfg.Baseline != "" {
 		return l.compare(ctx, procs)
 	}
