@@ -77,6 +77,12 @@ type Config struct {
 	// POSTHORN_PG_BIN; default "", which means that they are looked for, else fetched.
 	PGBin string
 
+	// SpoolDir is where pushes wait on this machine's disk while PostgreSQL is away. One broker at a time
+	// may use it, and it must survive a restart. Flag --spool, variable FILE_BUFFER_DIR; default "",
+	// which means a directory beside the managed PostgreSQL in development mode, else no spool: what
+	// cannot be committed is answered as failed.
+	SpoolDir string
+
 	// PopTimeout is the wait of a long poll that names none. Flag --pop-timeout-ms, variables
 	// DEFAULT_TIMEOUT, POP_DEFAULT_TIMEOUT_MS; default 30000 ms; 0 means the default.
 	PopTimeout time.Duration

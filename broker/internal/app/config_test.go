@@ -56,7 +56,7 @@ func TestEveryVariable(t *testing.T) {
 		"PORT", "1", "QUEEN_MAX_BODY_BYTES", "2", "PG_HOST", "h", "PG_PORT", "3", "PG_USER", "u", "PG_PASSWORD", "p",
 		"PG_DATABASE", "d", "PG_USE_SSL", "yes", "DB_POOL_SIZE", "40", "QUEEN_STMT_TIMEOUT_MS", "5", "DEFAULT_TIMEOUT", "6",
 		"DEFAULT_SUBSCRIPTION_MODE", "new", "LOG_LEVEL", "warn", "DATABASE_URL", "postgres://x/y",
-		"POSTHORN_LISTEN", "127.0.0.1:1", "POSTHORN_DATA_DIR", "dd", "POSTHORN_PG_BIN", "pb", "POSTHORN_SHARDS", "7",
+		"POSTHORN_LISTEN", "127.0.0.1:1", "POSTHORN_DATA_DIR", "dd", "POSTHORN_PG_BIN", "pb", "FILE_BUFFER_DIR", "fb", "POSTHORN_SHARDS", "7",
 		"POSTHORN_WRITERS", "8", "POSTHORN_HOLD_WINDOW", "9ms", "POSTHORN_DEDUP_CACHE_MB", "10", "POSTHORN_SEGMENT_CACHE_MB", "11",
 		"POSTHORN_LOG_FORMAT", "text", "POSTHORN_TESTING", "on", "POSTHORN_ALLOW_INSECURE", "1", "POSTHORN_MAX_CONNECTIONS", "12",
 		"POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "13", "POSTHORN_STOP_TIMEOUT", "14s", "POSTHORN_PPROF_LISTEN", "127.0.0.1:2",
@@ -68,7 +68,7 @@ func TestEveryVariable(t *testing.T) {
 		Listen: "127.0.0.1:1", Port: 1, AllowInsecure: true, Testing: true, PprofListen: "127.0.0.1:2", MaxConnections: 12,
 		MaxBody: 2, MaxBodyInFlight: 13, StopTimeout: 14 * time.Second, DatabaseURL: "postgres://x/y", PGHost: "h", PGPort: 3,
 		PGUser: "u", PGPassword: "p", PGDatabase: "d", PGUseSSL: true, PoolSize: 40, StatementTimeout: 5 * time.Millisecond,
-		DataDir: "dd", PGBin: "pb", PopTimeout: 6 * time.Millisecond, SubscriptionMode: "new", Shards: 7, Writers: 8,
+		DataDir: "dd", PGBin: "pb", SpoolDir: "fb", PopTimeout: 6 * time.Millisecond, SubscriptionMode: "new", Shards: 7, Writers: 8,
 		HoldWindow: 9 * time.Millisecond, DedupCacheMB: 10, SegmentCacheMB: 11, LogLevel: "warn", LogFormat: "text",
 	}
 	if c != want {

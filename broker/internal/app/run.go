@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/embedpg"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/queue"
+	"github.com/posthorn/posthorn/broker/internal/spool"
 	"github.com/posthorn/posthorn/openapi"
 )
 
@@ -67,6 +69,20 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 			return server.Stop(ctx)
 		})
 		database.URL = server.URL()
+		if cfg.SpoolDir == "" {
+			cfg.SpoolDir = filepath.Join(server.DataDir(), "spool")
+		}
+	}
+
+	var buffer *spool.Spool
+	if cfg.SpoolDir == "" {
+		log.Warn("there is no spool: pushes fail while PostgreSQL is away", "setting", "FILE_BUFFER_DIR")
+	} else {
+		buffer, err = spool.Open(spool.Config{Dir: cfg.SpoolDir, Logger: log})
+		if err != nil {
+			return fail("open the spool", err)
+		}
+		closers = append(closers, buffer.Close)
 	}
 
 	var pool *pgxpool.Pool
@@ -101,6 +117,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Testing:           testing,
 		Logger:            log,
 		Metrics:           registry,
+		Spool:             buffer,
 	}
 	var engine *queue.Engine
 	err = patience.with(ctx, func() (err error) { engine, err = queue.Open(ctx, pool, engineConfig); return err })

@@ -48,6 +48,7 @@ func (c *Config) settings() []*setting {
 		{flag: "pool-size", env: []string{"DB_POOL_SIZE"}, value: integer[int]{&c.PoolSize, 0, 10_000}, usage: "most `connections` to PostgreSQL; 0 = 20"},
 		{flag: "statement-timeout-ms", env: []string{"QUEEN_STMT_TIMEOUT_MS"}, value: millis{&c.StatementTimeout}, usage: "deadline of a statement in `ms`; 0 = 10000"},
 		{flag: "data", env: []string{"POSTHORN_DATA_DIR"}, value: text{&c.DataDir}, usage: "`directory` of the managed PostgreSQL; empty = the user's data directory"},
+		{flag: "spool", env: []string{"FILE_BUFFER_DIR"}, value: text{&c.SpoolDir}, usage: "`directory` where pushes wait while PostgreSQL is away; empty = DATA/spool in dev, else none"},
 		{flag: "pg-bin", env: []string{"POSTHORN_PG_BIN"}, value: text{&c.PGBin}, usage: "`directory` of the PostgreSQL programs; empty = find or fetch them"},
 
 		{flag: "pop-timeout-ms", env: []string{"DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS"}, value: millis{&c.PopTimeout}, usage: "wait in `ms` of a long poll that names none; 0 = 30000"},

@@ -18,7 +18,7 @@ func (e *Engine) confirmGroups(groups []*pushGroup) {
 		return e.readOrigins(ctx, asks)
 	})
 	if err != nil {
-		e.fail(groups, err)
+		e.giveUp(groups, err)
 		return
 	}
 	touched := map[*shard][]*pushGroup{}
@@ -49,7 +49,7 @@ func (e *Engine) askOf(groups []*pushGroup) []*ask {
 			group:   g,
 			offsets: map[int64]struct{}{},
 			chunks:  map[*chunk]map[uint64]struct{}{},
-			after:   now.Add(-p.queue.config.Load().options.DedupWindow - expiryMargin),
+			after:   g.horizon(p.queue.config.Load().options.DedupWindow, now).Add(-expiryMargin),
 		}
 		asks = append(asks, a)
 		p.shard.mu.Lock()
@@ -170,7 +170,7 @@ func (e *Engine) readOrigins(ctx context.Context, asks []*ask) error {
 	_, err = pgx.ForEachRow(rows, append([]any{&i}, row.fields()...), func() error {
 		at := places[i]
 		if row.frames == nil {
-			found[i] = origin{erased: true}
+			found[i] = origin{erased: true, created: row.created}
 			return nil
 		}
 		s, err := unpack(&row)
@@ -182,7 +182,7 @@ func (e *Engine) readOrigins(ctx context.Context, asks []*ask) error {
 		if err != nil {
 			return err
 		}
-		found[i] = origin{id: f.id, txID: f.transactionID()}
+		found[i] = origin{id: f.id, txID: f.transactionID(), created: row.created}
 		return nil
 	})
 	if err != nil {

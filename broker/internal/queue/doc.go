@@ -28,7 +28,7 @@
 //
 // # How it fails
 //
-// Without PostgreSQL a push answers Failed for each item that could not be committed, everything else
+// Without PostgreSQL a push answers Buffered for what its spool takes, Failed without one, everything else
 // answers ErrUnavailable; no call outlives its deadline, and the engine recovers by itself.
 // A commit whose outcome is unknown is looked up by its token and, if it did not happen, retried
 // once with the same message ids.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/posthorn/posthorn/broker/internal/clock"
 	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/spool"
 )
 
 // Config configures an Engine. The zero value of each field means its default.
@@ -31,6 +32,7 @@ type Config struct {
 	Testing           bool                  // the test clock may be advanced; default false
 	Logger            *slog.Logger          // default slog.Default()
 	Metrics           prometheus.Registerer // default none
+	Spool             *spool.Spool          // takes pushes while PostgreSQL is away; default none, they fail
 
 	// HashBits keeps only so many bits of the transaction ids' hashes, to force collisions in
 	// tests; default 0, all 64. All brokers of a database must agree.
@@ -63,6 +65,7 @@ func (c Config) withDefaults() Config {
 const (
 	pollWaiting = 50 * time.Millisecond // while pops are parked
 	pollIdle    = time.Second
+	pollDown    = 250 * time.Millisecond // while PostgreSQL is away
 )
 
 // Engine is the partitioned log of one broker. Any number of engines may share a database.
@@ -79,6 +82,7 @@ type Engine struct {
 	offset   atomic.Int64 // the test clock's offset, in ns; 0 in production
 
 	catalog      *catalog
+	outage       *outage
 	loads        singleflight.Group // of consumer groups
 	segments     *segmentCache
 	pops         *popper
@@ -90,13 +94,16 @@ type Engine struct {
 	prover       *batcher[*pushGroup]
 	heads        *batcher[*headCheck]
 
-	work     chan struct{} // wakes writers
-	tidyNow  chan struct{} // wakes the sweep
-	inflight gate          // pushes and acks being answered
-	ctx      context.Context
-	cancel   context.CancelFunc
-	loops    sync.WaitGroup
-	stopOnce sync.Once
+	work      chan struct{}   // wakes writers
+	tidyNow   chan struct{}   // wakes the sweep
+	inflight  gate            // pushes and acks being answered
+	ctx       context.Context // ends with Stop
+	endless   context.Context // for writes to the disk, which are not taken back
+	cancel    context.CancelFunc
+	loops     sync.WaitGroup
+	stopDrain context.CancelFunc
+	drains    sync.WaitGroup
+	stopOnce  sync.Once
 }
 
 const sqlSetting = `
@@ -157,6 +164,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	for id := range shards {
 		e.shards = append(e.shards, newShard(id, cfg.DedupCacheBytes/int64(shards)))
 	}
+	e.outage = newOutage(cfg.Spool)
 	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
 	e.pops = newPopper(e)
 	e.acks = newBatcher(1, e.ackBatch) // more in the air only makes smaller batches
@@ -182,6 +190,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.refreshCatalog(ctx); err != nil {
 		return fmt.Errorf("read the queues: %w", err)
 	}
+	e.endless = context.WithoutCancel(ctx)
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for range e.cfg.Writers {
 		e.goLoop(e.writeLoop)
@@ -190,6 +199,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.goLoop(e.timerLoop)
 	e.goLoop(e.sweepLoop)
 	e.goLoop(e.lateLoop)
+	drain, stopDrain := context.WithCancel(context.WithoutCancel(ctx))
+	e.stopDrain = stopDrain
+	e.drains.Go(func() { e.drainLoop(drain) })
 	return nil
 }
 
@@ -205,6 +217,10 @@ func (e *Engine) Stop() {
 	e.stopOnce.Do(func() {
 		e.Drain()
 		e.inflight.close()
+		if e.stopDrain != nil {
+			e.stopDrain() // first: what it has handed to the writers is finished
+			e.drains.Wait()
+		}
 		if e.cancel != nil {
 			e.cancel()
 		}
@@ -406,12 +422,15 @@ func (e *Engine) checkAppends(ctx context.Context) error {
 	})
 }
 
-// pollLoop looks for what other brokers appended, often while pops are parked.
+// pollLoop looks for what other brokers appended, often while pops are parked. It is also what finds
+// out that PostgreSQL has gone, and that it is back.
 func (e *Engine) pollLoop(ctx context.Context) {
-	healthy := true
 	for {
 		interval := pollIdle
-		if e.pops.parked() > 0 {
+		switch {
+		case e.outage.isDown():
+			interval = pollDown
+		case e.pops.parked() > 0:
 			interval = pollWaiting
 		}
 		select {
@@ -419,18 +438,20 @@ func (e *Engine) pollLoop(ctx context.Context) {
 			return
 		case <-e.pops.firstParked:
 			continue // a pop was parked: take the short interval from now on
+		case <-e.outage.probe:
 		case <-time.After(interval):
 		}
 		err := e.catchUp(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil && healthy:
-			healthy = false
+		}
+		switch down := e.outage.isDown(); {
+		case err != nil && !down:
+			e.setOutage(true)
 			e.log.Error("PostgreSQL does not answer", "err", err)
-		case err == nil && !healthy:
-			healthy = true
-			e.log.Info("PostgreSQL answers again")
+		case err == nil && down:
+			e.setOutage(false)
+			e.log.Info("PostgreSQL answers")
 		}
 	}
 }

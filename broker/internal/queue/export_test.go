@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -22,3 +23,8 @@ func counted(c prometheus.Counter) float64 {
 
 // DedupBytes is the memory that deduplication holds, estimated.
 func (e *Engine) DedupBytes() int64 { return e.dedupBytes() }
+
+// Frame is a stored message.
+func Frame(id uuid.UUID, txID, payload string) []byte {
+	return appendFrame(nil, id, txID, "", []byte(payload))
+}

@@ -168,7 +168,7 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 			late = append(late, g)
 		case p.queue.removed.Load():
 			homeless = append(homeless, g)
-		case !e.warmEnough(p, now):
+		case !e.warmEnough(p, g, now):
 			p.waiting = append(p.waiting, g)
 			if !p.loading {
 				s.evict(p)
@@ -207,7 +207,7 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 	}
 	e.confirm.add(unsure...)
 	e.resubmit(homeless)
-	e.fail(late, errLate)
+	e.giveUp(late, errLate)
 	e.prover.add(known...)
 	return sf
 }
@@ -223,16 +223,32 @@ func followsFlight(g *pushGroup) bool {
 }
 
 // warmEnough reports whether a lane's memory reaches back over the queue's window.
-func (e *Engine) warmEnough(p *partition, now time.Time) bool {
+func (e *Engine) warmEnough(p *partition, g *pushGroup, now time.Time) bool {
 	if p.dedup == nil || p.loading {
 		return false
 	}
 	window := p.queue.config.Load().options.DedupWindow
-	if window > 0 && p.dedup.since.After(now.Add(-window)) {
+	if (window > 0 || g.replayed) && p.dedup.since.After(g.horizon(window, now)) {
 		return false
 	}
-	p.dedup.expire(now.Add(-window - expiryMargin))
+	if !g.replayed {
+		p.dedup.expire(now.Add(-window - expiryMargin))
+	}
 	return true
+}
+
+// horizon is how far back the lane's memory must be complete to decide the group.
+func (g *pushGroup) horizon(window time.Duration, now time.Time) time.Time {
+	if !g.replayed {
+		return now.Add(-window)
+	}
+	first := now
+	for i := range g.entries {
+		if at := g.entries[i].at; at.Before(first) {
+			first = at
+		}
+	}
+	return first.Add(-max(window, expiryMargin))
 }
 
 // expiryMargin is how much longer than the window ids are remembered: more than the estimate of the
@@ -243,17 +259,23 @@ const expiryMargin = 10 * time.Second
 // must be asked first. The caller holds the shard's mu.
 func (e *Engine) decideGroup(p *partition, g *pushGroup, now time.Time) (fresh int, sure bool) {
 	window := p.queue.config.Load().options.DedupWindow
-	after := now.Add(-window)
+	horizon := g.horizon(window, now)
 	sure = true
 	for i := range g.entries {
 		en := &g.entries[i]
 		en.status, en.origin, en.winner, en.stored = Queued, uuid.Nil, nil, false
-		if window <= 0 {
+		if window <= 0 && !g.replayed {
 			fresh++
 			continue
 		}
-		for _, h := range p.dedup.lookup(en.hash, after) {
-			if duplicate, known := e.settleHit(p, g, en, h); !known {
+		// What comes from the spool is judged by when it was accepted. Its own id counts however old it
+		// is: the attempt before it was spooled, or an earlier replay, may have stored it.
+		after := horizon
+		if g.replayed {
+			after = en.at.Add(-window)
+		}
+		for _, h := range p.dedup.lookup(en.hash, horizon) {
+			if duplicate, known := e.settleHit(p, g, en, h, after); !known {
 				sure = false
 			} else if duplicate {
 				break
@@ -263,17 +285,39 @@ func (e *Engine) decideGroup(p *partition, g *pushGroup, now time.Time) (fresh i
 			fresh++
 		}
 	}
+	if g.replayed && window > 0 {
+		fresh -= g.settleRepeats(window)
+	}
 	return fresh, sure
 }
 
+// settleRepeats finds the entries of a replayed group that repeat an earlier one of the group: they were
+// accepted by different requests. It returns how many there are.
+func (g *pushGroup) settleRepeats(window time.Duration) (repeats int) {
+	first := map[string]*pushEntry{}
+	for i := range g.entries {
+		en := &g.entries[i]
+		if !en.fresh() {
+			continue
+		}
+		if earlier := first[en.transactionID()]; earlier != nil && en.at.Sub(earlier.at) < window {
+			en.status, en.winner = Duplicate, earlier
+			repeats++
+			continue
+		}
+		first[en.transactionID()] = en
+	}
+	return repeats
+}
+
 // settleHit decides whether an entry duplicates what a lookup hit, if that is known.
-func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit) (duplicate, known bool) {
+func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit, after time.Time) (duplicate, known bool) {
 	switch {
 	case h.chunk == nil && h.offset < p.next:
-		return e.settleOrigin(p, g, en, h.offset)
+		return e.settleOrigin(p, g, en, h.offset, after)
 	case h.chunk == nil: // in this very flush
 		winner := p.flight.accepted[h.offset-p.next].entry
-		if winner.transactionID() != en.transactionID() {
+		if winner.transactionID() != en.transactionID() || p.queue.config.Load().options.DedupWindow <= 0 {
 			return false, true
 		}
 		en.status, en.winner = Duplicate, winner
@@ -284,14 +328,14 @@ func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit) (du
 		return false, false
 	}
 	for _, offset := range offsets {
-		if duplicate, known := e.settleOrigin(p, g, en, offset); duplicate || !known {
+		if duplicate, known := e.settleOrigin(p, g, en, offset, after); duplicate || !known {
 			return duplicate, known
 		}
 	}
 	return false, true
 }
 
-func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset int64) (duplicate, known bool) {
+func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset int64, after time.Time) (duplicate, known bool) {
 	o, known := g.facts.origins[offset]
 	if !known {
 		s := e.segments.get(p.id, offset)
@@ -302,14 +346,17 @@ func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset 
 		if err != nil {
 			return false, false
 		}
-		o = origin{id: f.id, txID: f.transactionID()}
+		o = origin{id: f.id, txID: f.transactionID(), created: s.created}
 	}
 	if o.gone || (!o.erased && o.txID != en.transactionID()) {
 		return false, true
 	}
-	if o.id == en.id { // an earlier attempt of ours did commit
+	switch {
+	case o.id == en.id: // an earlier attempt of ours did commit
 		en.stored = true
-	} else {
+	case !o.created.After(after):
+		return false, true
+	default:
 		en.status, en.origin = Duplicate, o.id
 	}
 	return true, true
@@ -558,7 +605,7 @@ func (e *Engine) settleAllUnknown(ctx context.Context, f *flight, cause error) {
 		})
 	}
 	wait.Wait()
-	e.fail(failed, cause)
+	e.giveUp(failed, cause)
 }
 
 // settle takes an append that is committed into memory and answers its groups.
@@ -621,7 +668,7 @@ func (e *Engine) settleLost(ctx context.Context, sf *shardFlight) {
 	s.contended = contendedFlushes
 	s.mu.Unlock()
 	if _, err := e.fold(ctx, e.pool, s, nil); err != nil {
-		e.fail(sf.groups, err)
+		e.giveUp(sf.groups, err)
 		return
 	}
 	s.requeue(sf.groups)
@@ -699,10 +746,10 @@ func (e *Engine) flushLocked(ctx context.Context, s *shard) {
 	e.metrics.flushed(f, time.Since(started), err)
 	switch {
 	case err != nil:
-		e.fail(e.settleUnknown(ctx, sf, err), err)
+		e.giveUp(e.settleUnknown(ctx, sf, err), err)
 	case at.IsZero(): // the statement came too late to have an effect
 		sf.rollback()
-		e.fail(sf.retry(context.DeadlineExceeded), context.DeadlineExceeded)
+		e.giveUp(sf.retry(context.DeadlineExceeded), context.DeadlineExceeded)
 	default:
 		e.clock.Observe(at)
 		e.settle(sf, at)
@@ -752,5 +799,5 @@ func (e *Engine) failFirst(s *shard, err error) {
 	}
 	s.pending = kept
 	s.mu.Unlock()
-	e.fail(failed, err)
+	e.giveUp(failed, err)
 }

@@ -312,7 +312,7 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 	for _, id := range gone {
 		e.queueDeleted(id)
 	}
-	e.fail(failed, err)
+	e.giveUp(failed, err)
 	e.resubmit(homeless)
 	if again {
 		e.loader.add(s)
@@ -332,6 +332,20 @@ func (e *Engine) warmUp(s *shard, p *partition, l *loaded) {
 	p.grow(p.next, p.lastAt)
 }
 
+// lookBack is from when on a lane's ids are loaded: as far back as the groups that wait for it need.
+func (e *Engine) lookBack(s *shard, p *partition, now time.Time) time.Time {
+	window := p.queue.config.Load().options.DedupWindow
+	since := now.Add(-window)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range p.waiting {
+		if horizon := g.horizon(window, now); horizon.Before(since) {
+			since = horizon
+		}
+	}
+	return since.Add(-expiryMargin)
+}
+
 func (e *Engine) readLanes(ctx context.Context, s *shard, lanes []*partition) ([]loaded, error) {
 	now := e.clock.Now()
 	results := make([]loaded, len(lanes))
@@ -340,7 +354,7 @@ func (e *Engine) readLanes(ctx context.Context, s *shard, lanes []*partition) ([
 	since := make([]time.Time, len(lanes))
 	for i, p := range lanes {
 		index[i], ids[i] = int32(i), p.id
-		since[i] = now.Add(-p.queue.config.Load().options.DedupWindow - expiryMargin)
+		since[i] = e.lookBack(s, p, now)
 	}
 	rows, err := e.pool.Query(ctx, sqlLoadLanes, s.id, index, ids, since)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthorn/posthorn/broker/internal/spool"
 )
 
 // metrics are the engine's counters. They are kept also when nobody registers them.
@@ -75,8 +77,24 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 			gauge("pool_connections", "Connections to PostgreSQL.", func() float64 { return float64(e.pool.Stat().TotalConns()) }),
 			gauge("pool_connections_busy", "Connections to PostgreSQL in use.", func() float64 { return float64(e.pool.Stat().AcquiredConns()) }),
 		)
+		if s := e.cfg.Spool; s != nil {
+			registry.MustRegister(
+				gauge("spool_records", "Messages in the spool that wait for PostgreSQL.", func() float64 { return float64(s.Stats().Pending) }),
+				gauge("spool_bytes", "Size of the spool's files.", func() float64 { return float64(s.Stats().Bytes) }),
+				gauge("spool_failed", "Messages and damaged ranges that the spool has put aside.", func() float64 { return float64(s.Stats().Failed) }),
+				gauge("spool_oldest_seconds", "Age of the oldest message in the spool.", func() float64 { return spoolAge(s.Stats(), e.Now()) }),
+			)
+		}
 	}
 	return m
+}
+
+// spoolAge is how long the oldest record has waited, in seconds.
+func spoolAge(s spool.Stats, now time.Time) float64 {
+	if s.Pending == 0 {
+		return 0
+	}
+	return max(0, now.Sub(s.Oldest).Seconds())
 }
 
 func (e *Engine) dedupBytes() int64 {

@@ -11,7 +11,7 @@ import (
 // its originals would be gone, and they start over.
 func (e *Engine) proveGroups(groups []*pushGroup) {
 	if err := e.checkAppends(e.ctx); err != nil {
-		e.fail(groups, err)
+		e.giveUp(groups, err)
 		return
 	}
 	var homeless []*pushGroup
@@ -49,7 +49,8 @@ func (e *Engine) expireLate() {
 	for _, s := range e.shards {
 		late = append(late, s.takeLate(now)...)
 	}
-	e.fail(late, errLate)
+	e.giveUp(late, errLate)
+	e.spoolGroups(e.outage.takeLate(now))
 }
 
 // takeLate takes the groups out that have waited too long.

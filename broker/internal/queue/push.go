@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/spool"
 )
 
 // pushGroup is what one request appends to one partition: it is committed as a whole or not at all.
@@ -29,13 +30,18 @@ type pushGroup struct {
 	deadline time.Time // when it is too late to begin a flush with it, by this machine's clock
 	tries    int       // commits with an unknown or failed outcome
 	alone    bool      // a bundle with it was refused: it flies alone
+	err      error     // why it failed
 	done     func()
+
+	replayed  bool          // it comes from the spool, not from a caller
+	entriesOf []spool.Entry // what it was made of
 }
 
 // pushEntry is one message of a group, and what became of it.
 type pushEntry struct {
 	id     uuid.UUID
-	txID   string // "" means the id's text
+	txID   string    // "" means the id's text
+	at     time.Time // when it was accepted, if it comes from the spool; zero means now
 	hash   uint64
 	start  int // of its frame in the group's frames
 	end    int
@@ -65,10 +71,11 @@ type facts struct {
 
 // origin is a stored message that may be the original of a duplicate.
 type origin struct {
-	id     uuid.UUID
-	txID   string
-	gone   bool // the message is not there any more
-	erased bool // retention removed the message and kept its hash, which then decides alone
+	id      uuid.UUID
+	txID    string
+	created time.Time
+	gone    bool // the message is not there any more
+	erased  bool // retention removed the message and kept its hash, which then decides alone
 }
 
 // chunkHash names a hash in a run of offsets.
@@ -238,6 +245,8 @@ func (e *Engine) dedupEnabled(name string) bool {
 
 // submit finds each group's partition and queues the group for its shard.
 func (e *Engine) submit(groups []*pushGroup) {
+	groups, spooled := e.outage.admit(groups)
+	e.spoolGroups(spooled)
 	names := make([]string, len(groups))
 	for i, g := range groups {
 		names[i] = g.queue
@@ -272,7 +281,7 @@ func (e *Engine) submit(groups []*pushGroup) {
 		g.part.shard.enqueue(g)
 		touched[g.part.shard] = struct{}{}
 	}
-	e.fail(failed, cause)
+	e.giveUp(failed, cause)
 	e.resubmit(homeless)
 	if len(touched) > 0 {
 		e.wakeWriters()
@@ -309,6 +318,7 @@ func (e *Engine) fail(groups []*pushGroup, err error) {
 	}
 	items := 0
 	for _, g := range groups {
+		g.err = err
 		items += len(g.entries)
 		for i := range g.entries {
 			g.entries[i].status = Failed

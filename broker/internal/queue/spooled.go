@@ -1,0 +1,317 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/spool"
+)
+
+// outage keeps pushes going while PostgreSQL is away: they go to the spool, and from there to the log
+// when it is back. While a lane has records in the spool, later pushes to it must not overtake them: in
+// the outage they go to the spool as well, afterwards they wait until the lane is drained.
+type outage struct {
+	spool *spool.Spool  // nil: what cannot be committed fails
+	drain chan struct{} // wakes the drain
+	probe chan struct{} // wakes the poll
+
+	mu     sync.Mutex
+	down   bool
+	behind map[string][]*pushGroup // wait for their lane to be drained
+}
+
+func newOutage(s *spool.Spool) *outage {
+	return &outage{spool: s, drain: make(chan struct{}, 1), probe: make(chan struct{}, 1), behind: map[string][]*pushGroup{}}
+}
+
+// lane names a partition in the spool. Names hold no control characters.
+func (g *pushGroup) lane() string { return g.queue + "\x00" + g.partition }
+
+// setOutage notes whether PostgreSQL answers. Nobody waits for a drain that an outage has stopped.
+func (e *Engine) setOutage(down bool) {
+	o := e.outage
+	o.mu.Lock()
+	o.down = down
+	var waiting []*pushGroup
+	if down {
+		for lane, groups := range o.behind {
+			waiting = append(waiting, groups...)
+			delete(o.behind, lane)
+		}
+	}
+	o.mu.Unlock()
+	e.spoolGroups(waiting)
+	if !down {
+		o.wake()
+	}
+}
+
+// suspect draws the conclusion from a failure. A refused connection or a deadline that passed says that
+// PostgreSQL is away. A connection that was lost may have been the only one: the poll finds out.
+func (e *Engine) suspect(cause error) {
+	var dial *pgconn.ConnectError
+	if errors.As(cause, &dial) || errors.Is(cause, context.DeadlineExceeded) {
+		e.setOutage(true)
+		return
+	}
+	select {
+	case e.outage.probe <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outage) isDown() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.down
+}
+
+func (o *outage) wake() {
+	select {
+	case o.drain <- struct{}{}:
+	default:
+	}
+}
+
+// admit sorts groups into those that may go to the log and those that must go to the spool. Those
+// whose lane is being drained are kept back.
+func (o *outage) admit(groups []*pushGroup) (live, spooled []*pushGroup) {
+	if o.spool == nil {
+		return groups, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, g := range groups {
+		switch lane := g.lane(); {
+		case g.replayed:
+			live = append(live, g)
+		case o.down:
+			spooled = append(spooled, g)
+		case o.spool.Pending(lane) > 0:
+			o.behind[lane] = append(o.behind[lane], g)
+		default:
+			live = append(live, g)
+		}
+	}
+	return live, spooled
+}
+
+// release returns the groups whose lane is drained.
+func (o *outage) release(lanes map[string]struct{}) (released []*pushGroup) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for lane := range lanes {
+		if o.spool.Pending(lane) == 0 {
+			released = append(released, o.behind[lane]...)
+			delete(o.behind, lane)
+		}
+	}
+	return released
+}
+
+// takeLate takes the groups out that have waited too long for their lane.
+func (o *outage) takeLate(now time.Time) (late []*pushGroup) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for lane, groups := range o.behind {
+		kept := groups[:0]
+		for _, g := range groups {
+			if now.After(g.deadline) {
+				late = append(late, g)
+			} else {
+				kept = append(kept, g)
+			}
+		}
+		if o.behind[lane] = kept; len(kept) == 0 {
+			delete(o.behind, lane)
+		}
+	}
+	return late
+}
+
+// spoolGroups writes groups to the spool and answers them.
+func (e *Engine) spoolGroups(groups []*pushGroup) {
+	if len(groups) == 0 {
+		return
+	}
+	now := e.clock.Now()
+	var records []spool.Record
+	for _, g := range groups {
+		for i := range g.entries {
+			en := &g.entries[i]
+			records = append(records, spool.Record{Lane: g.lane(), At: now, Data: g.frames[en.start:en.end]})
+		}
+	}
+	if err := e.outage.spool.Append(e.endless, records...); err != nil {
+		e.fail(groups, fmt.Errorf("neither PostgreSQL nor the spool takes it: %w", err))
+		return
+	}
+	for _, g := range groups {
+		for i := range g.entries {
+			g.entries[i].status, g.entries[i].winner = Buffered, nil
+		}
+		g.done()
+	}
+	e.outage.wake()
+}
+
+// passing reports whether a failure is PostgreSQL's being away, and not the statement's fault.
+func passing(err error) bool {
+	return pg.Unavailable(err) || pg.UnknownOutcome(err) || pg.Retryable(err) ||
+		errors.Is(err, ErrUnavailable) || errors.Is(err, errLate) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// giveUp answers groups that could not be committed: from the spool, if there is one and the cause passes.
+func (e *Engine) giveUp(groups []*pushGroup, cause error) {
+	e.suspect(cause)
+	var spooled, failed []*pushGroup
+	for _, g := range groups {
+		if e.outage.spool != nil && passing(cause) && !g.replayed {
+			spooled = append(spooled, g)
+		} else {
+			failed = append(failed, g)
+		}
+	}
+	e.fail(failed, cause)
+	if len(spooled) == 0 {
+		return
+	}
+	e.log.Warn("PostgreSQL does not take pushes; they go to the spool", "groups", len(spooled), "cause", cause)
+	e.inflight.hold()
+	go func() { // the disk must not hold up a writer
+		defer e.inflight.leave()
+		e.spoolGroups(spooled)
+	}()
+}
+
+// A drain moves at most so much at a time.
+const (
+	drainRecords = 2000
+	drainBytes   = 4 << 20
+)
+
+// drainLoop moves what is in the spool to the log while PostgreSQL answers. When ctx ends, it finishes
+// the batch that it has begun: writers must still be there.
+func (e *Engine) drainLoop(ctx context.Context) {
+	o := e.outage
+	if o.spool == nil {
+		return
+	}
+	ticker := time.NewTicker(pollIdle)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.drain:
+		case <-ticker.C:
+		}
+		for more := true; more && !o.isDown() && ctx.Err() == nil; {
+			var err error
+			if more, err = e.drainOnce(); err != nil {
+				e.log.Warn("the spool waits", "err", err)
+				break
+			}
+		}
+	}
+}
+
+// drainOnce moves one batch, oldest first. It reports whether there was any.
+func (e *Engine) drainOnce() (more bool, err error) {
+	o := e.outage
+	entries, err := o.spool.Read(e.ctx, spool.Position{}, drainRecords, drainBytes)
+	if err != nil || len(entries) == 0 {
+		return false, err
+	}
+	lanes := map[string]struct{}{}
+	for _, entry := range entries {
+		lanes[entry.Lane] = struct{}{}
+	}
+	err = e.replay(entries)
+	e.submit(o.release(lanes))
+	return true, err
+}
+
+// replay pushes entries with the ids they have and takes those out of the spool that the log has then.
+// An entry that PostgreSQL refuses for good is put aside, so that the others are not held up.
+func (e *Engine) replay(entries []spool.Entry) error {
+	groups, malformed := e.replayGroups(entries)
+	e.pushReplayed(groups)
+	var done []spool.Entry
+	var failure error
+	for _, g := range groups {
+		switch {
+		case g.err == nil:
+			done = append(done, g.entriesOf...)
+		case passing(g.err):
+			failure = g.err
+		case len(g.entriesOf) == 1:
+			malformed = append(malformed, refusal{g.entriesOf[0], g.err})
+		default: // find the one that is refused
+			for _, entry := range g.entriesOf {
+				if err := e.replay([]spool.Entry{entry}); err != nil {
+					failure = err
+					break
+				}
+			}
+		}
+	}
+	for _, r := range malformed {
+		e.log.Error("a spooled message is put aside", "lane", strings.ReplaceAll(r.entry.Lane, "\x00", "/"), "err", r.err)
+		if err := e.outage.spool.Quarantine(r.entry, r.err.Error()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(e.outage.spool.Done(done...), failure)
+}
+
+// refusal is an entry that can never be replayed.
+type refusal struct {
+	entry spool.Entry
+	err   error
+}
+
+// replayGroups makes push groups of entries, one for each lane.
+func (e *Engine) replayGroups(entries []spool.Entry) (groups []*pushGroup, malformed []refusal) {
+	byLane := map[string]*pushGroup{}
+	for _, entry := range entries {
+		f, size, err := decodeFrame(entry.Data)
+		queue, partition, ok := strings.Cut(entry.Lane, "\x00")
+		if err != nil || size != len(entry.Data) || !ok {
+			malformed = append(malformed, refusal{entry, fmt.Errorf("%w: %w", errCorrupt, err)})
+			continue
+		}
+		g := byLane[entry.Lane]
+		if g == nil {
+			g = &pushGroup{queue: queue, partition: partition, replayed: true}
+			byLane[entry.Lane] = g
+			groups = append(groups, g)
+		}
+		start := len(g.frames)
+		g.frames = append(g.frames, entry.Data...)
+		g.entries = append(g.entries, pushEntry{
+			id: f.id, txID: string(f.txID), hash: e.hash(f.transactionID()), at: entry.At, start: start, end: len(g.frames),
+		})
+		g.entriesOf = append(g.entriesOf, entry)
+	}
+	return groups, malformed
+}
+
+// pushReplayed sends groups to the log and waits for their outcomes.
+func (e *Engine) pushReplayed(groups []*pushGroup) {
+	var wait sync.WaitGroup
+	wait.Add(len(groups))
+	deadline := time.Now().Add(e.cfg.StatementTimeout)
+	for _, g := range groups {
+		g.deadline, g.done = deadline, wait.Done
+	}
+	e.submit(groups)
+	wait.Wait()
+}
