@@ -88,6 +88,9 @@ func (o *outage) admit(groups []*pushGroup) (live, spooled []*pushGroup) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.down && o.spool.Stats().Pending == 0 {
+		return groups, nil
+	}
 	for _, g := range groups {
 		switch lane := g.lane(); {
 		case g.replayed:
@@ -170,6 +173,9 @@ func passing(err error) bool {
 
 // giveUp answers groups that could not be committed: from the spool, if there is one and the cause passes.
 func (e *Engine) giveUp(groups []*pushGroup, cause error) {
+	if len(groups) == 0 {
+		return
+	}
 	e.suspect(cause)
 	var spooled, failed []*pushGroup
 	for _, g := range groups {
@@ -284,8 +290,11 @@ func (e *Engine) replayGroups(entries []spool.Entry) (groups []*pushGroup, malfo
 	for _, entry := range entries {
 		f, size, err := decodeFrame(entry.Data)
 		queue, partition, ok := strings.Cut(entry.Lane, "\x00")
-		if err != nil || size != len(entry.Data) || !ok {
-			malformed = append(malformed, refusal{entry, fmt.Errorf("%w: %w", errCorrupt, err)})
+		if err == nil && (size != len(entry.Data) || !ok) {
+			err = fmt.Errorf("%w: not one message of one partition", errCorrupt)
+		}
+		if err != nil {
+			malformed = append(malformed, refusal{entry, err})
 			continue
 		}
 		g := byLane[entry.Lane]
