@@ -29,6 +29,8 @@ const (
 	codeIOError             = "58030"
 
 	classConnection   = "08"
+	classData         = "22"
+	classIntegrity    = "23"
 	classResources    = "53"   // disk full, out of memory, too many connections
 	prefixIntervening = "57P0" // shutdown, crash, starting up, database dropped, idle
 )
@@ -73,6 +75,13 @@ func Retryable(err error) bool {
 	default:
 		return false
 	}
+}
+
+// BadData reports that the server refused a statement for its data: a value out of range, a constraint.
+// The same data will be refused again.
+func BadData(err error) bool {
+	pgErr, ok := serverError(err)
+	return ok && (strings.HasPrefix(pgErr.Code, classData) || strings.HasPrefix(pgErr.Code, classIntegrity))
 }
 
 // UnknownOutcome reports that the connection was lost, or a deadline or

@@ -170,7 +170,7 @@ func (e *Engine) readOrigins(ctx context.Context, asks []*ask) error {
 	_, err = pgx.ForEachRow(rows, append([]any{&i}, row.fields()...), func() error {
 		at := places[i]
 		if row.frames == nil {
-			found[i] = origin{erased: true, created: row.created}
+			found[i] = origin{erased: true, at: row.created}
 			return nil
 		}
 		s, err := unpack(&row)
@@ -182,7 +182,7 @@ func (e *Engine) readOrigins(ctx context.Context, asks []*ask) error {
 		if err != nil {
 			return err
 		}
-		found[i] = origin{id: f.id, txID: f.transactionID(), created: row.created}
+		found[i] = origin{id: f.id, txID: f.transactionID(), at: f.accepted(row.created)}
 		return nil
 	})
 	if err != nil {

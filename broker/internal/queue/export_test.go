@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -26,5 +28,8 @@ func (e *Engine) DedupBytes() int64 { return e.dedupBytes() }
 
 // Frame is a stored message.
 func Frame(id uuid.UUID, txID, payload string) []byte {
-	return appendFrame(nil, id, txID, "", []byte(payload))
+	return appendFrame(nil, id, txID, "", time.Time{}, []byte(payload))
 }
+
+// FailedFlushes is how many appends or loads of partitions have failed.
+func (e *Engine) FailedFlushes() int { return int(counted(e.metrics.failures)) }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -268,14 +269,8 @@ func (e *Engine) decideGroup(p *partition, g *pushGroup, now time.Time) (fresh i
 			fresh++
 			continue
 		}
-		// What comes from the spool is judged by when it was accepted. Its own id counts however old it
-		// is: the attempt before it was spooled, or an earlier replay, may have stored it.
-		after := horizon
-		if g.replayed {
-			after = en.at.Add(-window)
-		}
 		for _, h := range p.dedup.lookup(en.hash, horizon) {
-			if duplicate, known := e.settleHit(p, g, en, h, after); !known {
+			if duplicate, known := e.settleHit(p, g, en, h, now); !known {
 				sure = false
 			} else if duplicate {
 				break
@@ -311,13 +306,13 @@ func (g *pushGroup) settleRepeats(window time.Duration) (repeats int) {
 }
 
 // settleHit decides whether an entry duplicates what a lookup hit, if that is known.
-func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit, after time.Time) (duplicate, known bool) {
+func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit, now time.Time) (duplicate, known bool) {
 	switch {
 	case h.chunk == nil && h.offset < p.next:
-		return e.settleOrigin(p, g, en, h.offset, after)
+		return e.settleOrigin(p, g, en, h.offset, now)
 	case h.chunk == nil: // in this very flush
 		winner := p.flight.accepted[h.offset-p.next].entry
-		if winner.transactionID() != en.transactionID() || p.queue.config.Load().options.DedupWindow <= 0 {
+		if winner.transactionID() != en.transactionID() || !p.sameWindow(winner.accepted(now), en.accepted(now)) {
 			return false, true
 		}
 		en.status, en.winner = Duplicate, winner
@@ -328,14 +323,14 @@ func (e *Engine) settleHit(p *partition, g *pushGroup, en *pushEntry, h hit, aft
 		return false, false
 	}
 	for _, offset := range offsets {
-		if duplicate, known := e.settleOrigin(p, g, en, offset, after); duplicate || !known {
+		if duplicate, known := e.settleOrigin(p, g, en, offset, now); duplicate || !known {
 			return duplicate, known
 		}
 	}
 	return false, true
 }
 
-func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset int64, after time.Time) (duplicate, known bool) {
+func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset int64, now time.Time) (duplicate, known bool) {
 	o, known := g.facts.origins[offset]
 	if !known {
 		s := e.segments.get(p.id, offset)
@@ -346,7 +341,7 @@ func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset 
 		if err != nil {
 			return false, false
 		}
-		o = origin{id: f.id, txID: f.transactionID(), created: s.created}
+		o = origin{id: f.id, txID: f.transactionID(), at: f.accepted(s.created)}
 	}
 	if o.gone || (!o.erased && o.txID != en.transactionID()) {
 		return false, true
@@ -354,12 +349,26 @@ func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset 
 	switch {
 	case o.id == en.id: // an earlier attempt of ours did commit
 		en.stored = true
-	case !o.created.After(after):
+	case !p.sameWindow(o.at, en.accepted(now)):
 		return false, true
 	default:
 		en.status, en.origin = Duplicate, o.id
 	}
 	return true, true
+}
+
+// accepted is when the entry was accepted: now, unless it comes from the spool.
+func (en *pushEntry) accepted(now time.Time) time.Time {
+	if en.at.IsZero() {
+		return now
+	}
+	return en.at
+}
+
+// sameWindow reports whether messages of one transaction id that were accepted at these times are
+// duplicates. What comes from the spool may have been accepted before what is in the log.
+func (p *partition) sameWindow(a, b time.Time) bool {
+	return a.Sub(b).Abs() < p.queue.config.Load().options.DedupWindow
 }
 
 // accept puts a decided group on the flight. The caller holds the shard's mu.
@@ -685,6 +694,11 @@ func (e *Engine) settleUnknown(ctx context.Context, sf *shardFlight, cause error
 	e.dropConnections(cause)
 	if !unknown && !pg.Unavailable(cause) && !pg.Retryable(cause) {
 		return e.settleRefused(sf)
+	}
+	if e.outage.spool != nil && errors.Is(cause, context.DeadlineExceeded) {
+		// Asking would take as long again. The replay finds what has been stored all the same.
+		sf.rollback()
+		return sf.groups
 	}
 	landed, err := e.fold(ctx, e.pool, sf.shard, sf)
 	switch {

@@ -15,11 +15,11 @@ import (
 // A segment's frames column holds frames one after the other, encoded as a whole as its format column says.
 // A frame:
 //
-//	+--------+-------+----------+-----------------+----------------+----------+---------+
-//	| length | flags | id       | transaction id  | producer sub   | trace id | payload |
-//	| varint | 1     | 16 bytes | varint + bytes  | varint + bytes | 16 bytes | rest    |
-//	+--------+-------+----------+-----------------+----------------+----------+---------+
-//	                              unless ownTxID    if hasSub        if hasTrace
+//	+--------+-------+----------+----------------+----------------+----------+-------------+---------+
+//	| length | flags | id       | transaction id | producer sub   | trace id | accepted    | payload |
+//	| varint | 1     | 16 bytes | varint + bytes | varint + bytes | 16 bytes | 8 bytes, µs | rest    |
+//	+--------+-------+----------+----------------+----------------+----------+-------------+---------+
+//	                              unless ownTxID   if hasSub        if hasTrace  if hasAccepted
 const (
 	formatPlain = 1
 	formatS2    = 2
@@ -27,6 +27,8 @@ const (
 	flagOwnTxID  = 1 << 0 // the transaction id is the message id's text
 	flagHasSub   = 1 << 1
 	flagHasTrace = 1 << 2
+	// flagHasAccepted marks what came from the spool: the segment's time is that of the replay.
+	flagHasAccepted = 1 << 3
 )
 
 const (
@@ -39,8 +41,8 @@ const (
 
 var errCorrupt = errors.New("corrupt segment")
 
-// appendFrame appends the frame of one message to dst.
-func appendFrame(dst []byte, id uuid.UUID, txID, sub string, payload []byte) []byte {
+// appendFrame appends the frame of one message to dst. accepted is zero unless it comes from the spool.
+func appendFrame(dst []byte, id uuid.UUID, txID, sub string, accepted time.Time, payload []byte) []byte {
 	var flags byte
 	size := 1 + len(id) + len(payload)
 	if txID == "" {
@@ -52,6 +54,10 @@ func appendFrame(dst []byte, id uuid.UUID, txID, sub string, payload []byte) []b
 		flags |= flagHasSub
 		size += uvarintLen(len(sub)) + len(sub)
 	}
+	if !accepted.IsZero() {
+		flags |= flagHasAccepted
+		size += 8
+	}
 	dst = binary.AppendUvarint(dst, uint64(size))
 	dst = append(dst, flags)
 	dst = append(dst, id[:]...)
@@ -62,6 +68,9 @@ func appendFrame(dst []byte, id uuid.UUID, txID, sub string, payload []byte) []b
 	if sub != "" {
 		dst = binary.AppendUvarint(dst, uint64(len(sub)))
 		dst = append(dst, sub...)
+	}
+	if !accepted.IsZero() {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(accepted.UnixMicro()))
 	}
 	return append(dst, payload...)
 }
@@ -80,7 +89,16 @@ type frame struct {
 	txID    []byte // nil means the id's text
 	sub     []byte
 	trace   uuid.UUID
+	at      time.Time // when it was accepted, if it comes from the spool
 	payload []byte
+}
+
+// accepted is when the message was accepted: when it was stored, unless it came from the spool.
+func (f *frame) accepted(stored time.Time) time.Time {
+	if f.at.IsZero() {
+		return stored
+	}
+	return f.at
 }
 
 func (f *frame) transactionID() string {
@@ -123,6 +141,12 @@ func decodeFrame(b []byte) (frame, int, error) {
 			return frame{}, 0, fmt.Errorf("%w: trace id", errCorrupt)
 		}
 		f.trace, body = uuid.UUID(body[:16]), body[16:]
+	}
+	if flags&flagHasAccepted != 0 {
+		if len(body) < 8 {
+			return frame{}, 0, fmt.Errorf("%w: accept time", errCorrupt)
+		}
+		f.at, body = time.UnixMicro(int64(binary.BigEndian.Uint64(body))), body[8:]
 	}
 	f.payload = body
 	return f, size, nil

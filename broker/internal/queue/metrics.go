@@ -14,6 +14,7 @@ type metrics struct {
 	flushes            *prometheus.CounterVec
 	flushSeconds       prometheus.Histogram
 	flushItems         prometheus.Histogram
+	failures           prometheus.Counter
 	unknownCommits     prometheus.Counter
 	unknownLanded      prometheus.Counter
 	appendConflicts    prometheus.Counter
@@ -52,6 +53,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		flushes:            vector("flushes_total", "Statements that append to the log, by outcome.", "outcome"),
 		flushSeconds:       histogram("flush_seconds", "Time of a statement that appends to the log, its commit included.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
 		flushItems:         histogram("flush_items", "Messages appended by one statement.", sizes),
+		failures:           counter("push_failures_total", "Times that groups of pushed items could not be committed, whatever became of them then."),
 		unknownCommits:     counter("unknown_commits_total", "Appends whose outcome was lost with the connection."),
 		unknownLanded:      counter("unknown_commits_landed_total", "Appends whose outcome was lost and that had been committed."),
 		appendConflicts:    counter("append_conflicts_total", "Appends that another broker came before; they were decided again."),
@@ -68,7 +70,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 	}
 	if registry != nil {
 		registry.MustRegister(
-			m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.unknownCommits, m.unknownLanded,
+			m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
 			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.coldReads,
 			m.claimConflicts, m.acks, m.deadLetters, m.ackConflicts,
 			gauge("pops_parked", "Pops that wait for a message.", func() float64 { return float64(e.pops.parked()) }),

@@ -27,6 +27,7 @@ type pushGroup struct {
 	bytes     int    // of their frames, at most
 
 	facts    facts     // what the log answered about possible duplicates
+	began    time.Time // when its push came, by the database's clock: no attempt is older
 	deadline time.Time // when it is too late to begin a flush with it, by this machine's clock
 	tries    int       // commits with an unknown or failed outcome
 	alone    bool      // a bundle with it was refused: it flies alone
@@ -71,11 +72,11 @@ type facts struct {
 
 // origin is a stored message that may be the original of a duplicate.
 type origin struct {
-	id      uuid.UUID
-	txID    string
-	created time.Time
-	gone    bool // the message is not there any more
-	erased  bool // retention removed the message and kept its hash, which then decides alone
+	id     uuid.UUID
+	txID   string
+	at     time.Time // when it was accepted
+	gone   bool      // the message is not there any more
+	erased bool      // retention removed the message and kept its hash, which then decides alone
 }
 
 // chunkHash names a hash in a run of offsets.
@@ -103,9 +104,9 @@ func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, erro
 	settled := make(chan struct{})
 	var open atomic.Int64
 	open.Store(int64(len(groups)))
-	deadline := time.Now().Add(e.cfg.StatementTimeout)
+	began, deadline := e.clock.Now(), time.Now().Add(e.cfg.StatementTimeout)
 	for _, g := range groups {
-		g.deadline = deadline
+		g.began, g.deadline = began, deadline
 		g.done = func() {
 			if open.Add(-1) == 0 {
 				e.inflight.leave() // not before, though the caller may have left
@@ -218,7 +219,7 @@ next:
 		}
 		kept := &g.entries[len(g.entries)-1]
 		kept.start = len(g.frames)
-		g.frames = appendFrame(g.frames, en.id, en.txID, it.ProducerSub, it.Payload)
+		g.frames = appendFrame(g.frames, en.id, en.txID, it.ProducerSub, time.Time{}, it.Payload)
 		kept.end = len(g.frames)
 	}
 	return groups, followers

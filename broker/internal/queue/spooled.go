@@ -25,10 +25,15 @@ type outage struct {
 	mu     sync.Mutex
 	down   bool
 	behind map[string][]*pushGroup // wait for their lane to be drained
+
+	refusals map[spool.Position]int // the drain's: how often PostgreSQL refused an entry
 }
 
 func newOutage(s *spool.Spool) *outage {
-	return &outage{spool: s, drain: make(chan struct{}, 1), probe: make(chan struct{}, 1), behind: map[string][]*pushGroup{}}
+	return &outage{
+		spool: s, drain: make(chan struct{}, 1), probe: make(chan struct{}, 1),
+		behind: map[string][]*pushGroup{}, refusals: map[spool.Position]int{},
+	}
 }
 
 // lane names a partition in the spool. Names hold no control characters.
@@ -144,12 +149,11 @@ func (e *Engine) spoolGroups(groups []*pushGroup) {
 	if len(groups) == 0 {
 		return
 	}
-	now := e.clock.Now()
 	var records []spool.Record
 	for _, g := range groups {
 		for i := range g.entries {
 			en := &g.entries[i]
-			records = append(records, spool.Record{Lane: g.lane(), At: now, Data: g.frames[en.start:en.end]})
+			records = append(records, spool.Record{Lane: g.lane(), At: g.began, Data: g.frames[en.start:en.end]})
 		}
 	}
 	if err := e.outage.spool.Append(e.endless, records...); err != nil {
@@ -176,6 +180,7 @@ func (e *Engine) giveUp(groups []*pushGroup, cause error) {
 	if len(groups) == 0 {
 		return
 	}
+	e.metrics.failures.Inc()
 	e.suspect(cause)
 	var spooled, failed []*pushGroup
 	for _, g := range groups {
@@ -201,6 +206,8 @@ func (e *Engine) giveUp(groups []*pushGroup, cause error) {
 const (
 	drainRecords = 2000
 	drainBytes   = 4 << 20
+	// drainTries is how often PostgreSQL refuses an entry for its data before it is put aside.
+	drainTries = 5
 )
 
 // drainLoop moves what is in the spool to the log while PostgreSQL answers. When ctx ends, it finishes
@@ -212,6 +219,7 @@ func (e *Engine) drainLoop(ctx context.Context) {
 	}
 	ticker := time.NewTicker(pollIdle)
 	defer ticker.Stop()
+	o.wake() // for what an earlier run of the broker left
 	for {
 		select {
 		case <-ctx.Done():
@@ -219,36 +227,77 @@ func (e *Engine) drainLoop(ctx context.Context) {
 		case <-o.drain:
 		case <-ticker.C:
 		}
-		for more := true; more && !o.isDown() && ctx.Err() == nil; {
-			var err error
-			if more, err = e.drainOnce(); err != nil {
-				e.log.Warn("the spool waits", "err", err)
-				break
-			}
+		if err := e.drainPass(ctx); err != nil {
+			e.log.Warn("the spool waits", "err", err)
 		}
 	}
 }
 
-// drainOnce moves one batch, oldest first. It reports whether there was any.
-func (e *Engine) drainOnce() (more bool, err error) {
+// drainPass moves what there is, oldest first. It goes around what does not move: a partition with a
+// record that fails keeps its order and waits for the next pass, and so does everything else that is
+// appended under the same lock.
+func (e *Engine) drainPass(ctx context.Context) error {
 	o := e.outage
-	entries, err := o.spool.Read(e.ctx, spool.Position{}, drainRecords, drainBytes)
-	if err != nil || len(entries) == 0 {
-		return false, err
+	var after spool.Position
+	var failure error
+	stuck := stuckLanes{lanes: map[string]struct{}{}, shards: map[*shard]struct{}{}}
+	for !o.isDown() && ctx.Err() == nil {
+		entries, err := o.spool.Read(e.ctx, after, drainRecords, drainBytes)
+		if err != nil || len(entries) == 0 {
+			return errors.Join(failure, err)
+		}
+		after = entries[len(entries)-1].Position()
+		moving := entries[:0:0]
+		lanes := map[string]struct{}{}
+		for _, entry := range entries {
+			if !stuck.has(e, entry.Lane) {
+				moving = append(moving, entry)
+				lanes[entry.Lane] = struct{}{}
+			}
+		}
+		if err := e.replay(moving, &stuck); err != nil {
+			failure = err
+		}
+		e.submit(o.release(lanes))
 	}
-	lanes := map[string]struct{}{}
-	for _, entry := range entries {
-		lanes[entry.Lane] = struct{}{}
+	return failure
+}
+
+// stuckLanes are what a pass goes around.
+type stuckLanes struct {
+	lanes  map[string]struct{}
+	shards map[*shard]struct{}
+}
+
+func (s *stuckLanes) add(g *pushGroup) {
+	s.lanes[g.lane()] = struct{}{}
+	if g.part != nil {
+		s.shards[g.part.shard] = struct{}{}
 	}
-	err = e.replay(entries)
-	e.submit(o.release(lanes))
-	return true, err
+}
+
+func (s *stuckLanes) has(e *Engine, lane string) bool {
+	if _, ok := s.lanes[lane]; ok {
+		return true
+	}
+	name, partition, _ := strings.Cut(lane, "\x00")
+	q := e.catalog.queue(name)
+	if q == nil || len(s.shards) == 0 {
+		return false
+	}
+	p := e.catalog.partition(q, partition)
+	if p == nil {
+		return false
+	}
+	_, ok := s.shards[p.shard]
+	return ok
 }
 
 // replay pushes entries with the ids they have and takes those out of the spool that the log has then.
-// An entry that PostgreSQL refuses for good is put aside, so that the others are not held up.
-func (e *Engine) replay(entries []spool.Entry) error {
-	groups, malformed := e.replayGroups(entries)
+// What fails stays, and what it belongs to is stuck. Only what is wrong in itself is put aside: an entry
+// that cannot be read, and one that PostgreSQL has refused again and again for its data.
+func (e *Engine) replay(entries []spool.Entry, stuck *stuckLanes) error {
+	groups, aside := e.replayGroups(entries)
 	e.pushReplayed(groups)
 	var done []spool.Entry
 	var failure error
@@ -256,26 +305,35 @@ func (e *Engine) replay(entries []spool.Entry) error {
 		switch {
 		case g.err == nil:
 			done = append(done, g.entriesOf...)
-		case passing(g.err):
-			failure = g.err
-		case len(g.entriesOf) == 1:
-			malformed = append(malformed, refusal{g.entriesOf[0], g.err})
-		default: // find the one that is refused
+		case pg.BadData(g.err) && len(g.entriesOf) > 1: // find the one that is refused
 			for _, entry := range g.entriesOf {
-				if err := e.replay([]spool.Entry{entry}); err != nil {
+				if err := e.replay([]spool.Entry{entry}, stuck); err != nil {
 					failure = err
+					stuck.add(g)
 					break
 				}
 			}
+		case pg.BadData(g.err) && e.outage.refused(g.entriesOf[0]) >= drainTries:
+			aside = append(aside, refusal{g.entriesOf[0], g.err})
+		default:
+			failure = g.err
+			stuck.add(g)
 		}
 	}
-	for _, r := range malformed {
+	for _, r := range aside {
 		e.log.Error("a spooled message is put aside", "lane", strings.ReplaceAll(r.entry.Lane, "\x00", "/"), "err", r.err)
 		if err := e.outage.spool.Quarantine(r.entry, r.err.Error()); err != nil {
 			return err
 		}
+		delete(e.outage.refusals, r.entry.Position())
 	}
 	return errors.Join(e.outage.spool.Done(done...), failure)
+}
+
+// refused counts how often an entry was refused. Only the drain calls it.
+func (o *outage) refused(entry spool.Entry) int {
+	o.refusals[entry.Position()]++
+	return o.refusals[entry.Position()]
 }
 
 // refusal is an entry that can never be replayed.
@@ -304,7 +362,7 @@ func (e *Engine) replayGroups(entries []spool.Entry) (groups []*pushGroup, malfo
 			groups = append(groups, g)
 		}
 		start := len(g.frames)
-		g.frames = append(g.frames, entry.Data...)
+		g.frames = appendFrame(g.frames, f.id, string(f.txID), string(f.sub), entry.At, f.payload)
 		g.entries = append(g.entries, pushEntry{
 			id: f.id, txID: string(f.txID), hash: e.hash(f.transactionID()), at: entry.At, start: start, end: len(g.frames),
 		})

@@ -207,3 +207,95 @@ func TestStopWhileDraining(t *testing.T) {
 	}
 	expect(t, "messages", n, records)
 }
+
+// TestReplayJudgesByAcceptance replays repeated ids that were accepted inside and outside of the window,
+// more of them than one batch of the drain holds.
+func TestReplayJudgesByAcceptance(t *testing.T) {
+	t.Parallel()
+	const records = 2100
+	url := pgtest.URL(t)
+	setup := broker(t, url, queue.Config{})
+	for name, window := range map[string]time.Duration{"off": 0, "short": 2 * time.Second} {
+		options := queue.DefaultOptions()
+		options.DedupWindow = window
+		must(setup.Configure(t.Context(), name, "", "", options))
+	}
+	buffer := openSpool(t, t.TempDir())
+	start := setup.Now().Add(-time.Hour)
+	add := func(lane, id string, after time.Duration) {
+		record := spool.Record{Lane: lane, At: start.Add(after), Data: queue.Frame(uuid.New(), id, fmt.Sprint(after.Milliseconds()))}
+		if err := buffer.Append(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	payloads := func(e *queue.Engine, name string) (list []string) {
+		for _, m := range pop(t, e, queue.PopRequest{Queue: name, Batch: 10_000}).Partitions[0].Messages {
+			list = append(list, string(m.Payload))
+		}
+		return list
+	}
+	add("short\x00p", "t", 0)
+	add("short\x00p", "t", 1900*time.Millisecond)
+	for range records {
+		add("off\x00p", "x", 0)
+	}
+	add("short\x00p", "t", 5*time.Second)
+	add("short\x00p", "t", 6*time.Second)
+	add("short\x00p", "t", 7*time.Second)
+	push(t, setup, item("short", "p", "t")) // accepted an hour after all of these
+	e := broker(t, url, queue.Config{Spool: buffer})
+	waitFor(t, "the spool to be drained", drained(buffer))
+	expect(t, "short window", payloads(e, "short"), []string{`{"tx":"t"}`, "0", "5000", "7000"})
+	expect(t, "no deduplication", len(payloads(e, "off")), records)
+}
+
+// TestDrainGoesAroundWhatIsStuck locks a shard from outside: its records wait, the others do not, and
+// nothing is put aside while a table is missing.
+func TestDrainGoesAroundWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	setup := broker(t, url, queue.Config{})
+	lanes := make([]queue.PushItem, 40)
+	for i := range lanes {
+		lanes[i] = item("q", fmt.Sprint(i), "before")
+	}
+	push(t, setup, lanes...)
+	db := pgtest.Admin(t, url)
+	buffer := openSpool(t, t.TempDir())
+	for n := range 5000 {
+		lane := "q\x00" + fmt.Sprint(n%len(lanes))
+		if err := buffer.Append(t.Context(), spool.Record{Lane: lane, At: time.Now(), Data: queue.Frame(uuid.New(), fmt.Sprint(n), "1")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var locked int
+	if err := db.QueryRow(t.Context(), `select count(*) from partition where shard = 3`).Scan(&locked); err != nil {
+		t.Fatal(err)
+	}
+	tx := must(db.Begin(t.Context()))
+	if _, err := tx.Exec(t.Context(), `select from shard where id = 3 for update`); err != nil {
+		t.Fatal(err)
+	}
+	broker(t, url, queue.Config{Spool: buffer, StatementTimeout: 500 * time.Millisecond})
+	stuck := 5000 / len(lanes) * locked
+	waitFor(t, "all but the locked shard to be drained", func() bool { return buffer.Stats().Pending == stuck })
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the rest to be drained", drained(buffer))
+
+	if _, err := db.Exec(t.Context(), `alter table segment rename to segment_gone`); err != nil {
+		t.Fatal(err)
+	}
+	if err := buffer.Append(t.Context(), spool.Record{Lane: "new\x00p", At: time.Now(), Data: queue.Frame(uuid.New(), "1", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	late := broker(t, url, queue.Config{Spool: buffer})
+	waitFor(t, "the drain to meet the missing table", func() bool { return late.FailedFlushes() > 0 })
+	expect(t, "put aside", buffer.Stats().Failed, 0)
+	if _, err := db.Exec(t.Context(), `alter table segment_gone rename to segment`); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the drain after the table is back", drained(buffer))
+	expect(t, "the record", len(ids(pop(t, late, queue.PopRequest{Queue: "new"}))), 1)
+}
