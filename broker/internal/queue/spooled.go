@@ -227,7 +227,7 @@ func (e *Engine) drainLoop(ctx context.Context) {
 		case <-o.drain:
 		case <-ticker.C:
 		}
-		if err := e.drainPass(ctx); err != nil {
+		if err := e.drainPass(func() bool { return ctx.Err() != nil }); err != nil {
 			e.log.Warn("the spool waits", "err", err)
 		}
 	}
@@ -236,12 +236,12 @@ func (e *Engine) drainLoop(ctx context.Context) {
 // drainPass moves what there is, oldest first. It goes around what does not move: a partition with a
 // record that fails keeps its order and waits for the next pass, and so does everything else that is
 // appended under the same lock.
-func (e *Engine) drainPass(ctx context.Context) error {
+func (e *Engine) drainPass(stopped func() bool) error {
 	o := e.outage
 	var after spool.Position
 	var failure error
 	stuck := stuckLanes{lanes: map[string]struct{}{}, shards: map[*shard]struct{}{}}
-	for !o.isDown() && ctx.Err() == nil {
+	for !o.isDown() && !stopped() {
 		entries, err := o.spool.Read(e.ctx, after, drainRecords, drainBytes)
 		if err != nil || len(entries) == 0 {
 			return errors.Join(failure, err)
