@@ -422,6 +422,16 @@ func (e *Engine) checkAppends(ctx context.Context) error {
 	})
 }
 
+// aliveWithin is how soon PostgreSQL answers the simplest of questions if it is there at all.
+const aliveWithin = time.Second
+
+func (e *Engine) alive(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	_, err := e.Ping(ctx)
+	return err == nil
+}
+
 // pollLoop looks for what other brokers appended, often while pops are parked. It is also what finds
 // out that PostgreSQL has gone, and that it is back.
 func (e *Engine) pollLoop(ctx context.Context) {
@@ -439,19 +449,16 @@ func (e *Engine) pollLoop(ctx context.Context) {
 		case <-e.pops.firstParked:
 			continue // a pop was parked: take the short interval from now on
 		case <-e.outage.probe:
+			if e.alive(ctx) {
+				continue
+			}
+			e.setOutage(true)
 		case <-time.After(interval):
 		}
 		err := e.catchUp(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		switch down := e.outage.isDown(); {
-		case err != nil && !down:
-			e.setOutage(true)
-			e.log.Error("PostgreSQL does not answer", "err", err)
-		case err == nil && down:
-			e.setOutage(false)
-			e.log.Info("PostgreSQL answers")
-		}
+		e.setOutage(err != nil)
 	}
 }

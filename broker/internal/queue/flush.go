@@ -438,16 +438,16 @@ func (lf *laneFlight) addSegment(base int64, entries []acceptedEntry) {
 }
 
 // The compare-and-append. A shard's head moves only from the value the broker knows, and only a
-// shard that moved gets its flush row and its segments. Shards are locked in id order, so that
-// two brokers never wait for each other in a circle. In READ COMMITTED a blocked update looks at
-// its condition again on the row that it waited for. Times are taken after the lock. After its
-// deadline the statement does nothing: its caller has given up by then.
+// shard that moved gets its flush row and its segments. A shard that somebody else has locked is passed
+// over, so that it does not hold up the others; it comes back alone, and waits. In READ COMMITTED a
+// row that changed in between is looked at again. Times are taken after the lock. After its deadline
+// the statement does nothing: its caller has given up by then.
 const sqlFlush = `
 with want as materialized (
     select * from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bytea[]) as w (id, head, token, entries)
 ), locked as materialized (
     select s.id from shard s join want w on w.id = s.id and w.head = s.head
-    order by s.id for update of s
+    order by s.id for update of s skip locked
 ), moved as (
     update shard s set head = s.head + 1
     from locked l join want w on w.id = l.id

@@ -43,6 +43,10 @@ func (g *pushGroup) lane() string { return g.queue + "\x00" + g.partition }
 func (e *Engine) setOutage(down bool) {
 	o := e.outage
 	o.mu.Lock()
+	if down == o.down {
+		o.mu.Unlock()
+		return
+	}
 	o.down = down
 	var waiting []*pushGroup
 	if down {
@@ -52,17 +56,23 @@ func (e *Engine) setOutage(down bool) {
 		}
 	}
 	o.mu.Unlock()
+	if down {
+		e.log.Error("PostgreSQL does not answer")
+	} else {
+		e.log.Info("PostgreSQL answers")
+	}
 	e.spoolGroups(waiting)
 	if !down {
 		o.wake()
 	}
 }
 
-// suspect draws the conclusion from a failure. A refused connection or a deadline that passed says that
-// PostgreSQL is away. A connection that was lost may have been the only one: the poll finds out.
+// suspect draws the conclusion from a failure. A refused connection says that PostgreSQL is away. A
+// connection that was lost may have been the only one, and a statement that took too long may have met
+// somebody's lock: the poll finds out.
 func (e *Engine) suspect(cause error) {
 	var dial *pgconn.ConnectError
-	if errors.As(cause, &dial) || errors.Is(cause, context.DeadlineExceeded) {
+	if errors.As(cause, &dial) {
 		e.setOutage(true)
 		return
 	}
