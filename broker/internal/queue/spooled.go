@@ -71,8 +71,7 @@ func (e *Engine) setOutage(down bool) {
 // connection that was lost may have been the only one, and a statement that took too long may have met
 // somebody's lock: the poll finds out.
 func (e *Engine) suspect(cause error) {
-	var dial *pgconn.ConnectError
-	if errors.As(cause, &dial) {
+	if _, refused := errors.AsType[*pgconn.ConnectError](cause); refused {
 		e.setOutage(true)
 		return
 	}
