@@ -643,6 +643,7 @@ func (e *Engine) settle(sf *shardFlight, at time.Time) {
 	s.mu.Unlock()
 
 	e.segments.add(segments...)
+	e.pops.appended(sf.lanes) // before the answers: what is queued is visible at once
 	for _, g := range sf.groups {
 		for i := range g.entries {
 			if en := &g.entries[i]; en.winner != nil {
@@ -653,7 +654,6 @@ func (e *Engine) settle(sf *shardFlight, at time.Time) {
 	for _, g := range sf.groups {
 		g.done()
 	}
-	e.pops.appended(sf.lanes)
 }
 
 // rollback forgets an append that did not happen.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -585,4 +586,29 @@ func TestOnePushToManyNewQueues(t *testing.T) {
 			t.Fatalf("item %d: %s", i, r.Status)
 		}
 	}
+}
+
+// TestQueuedIsVisibleAtOnce pops right after each answer, from partitions of all shards, many at a time.
+func TestQueuedIsVisibleAtOnce(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), queue.Config{})
+	var wait sync.WaitGroup
+	for caller := range 16 {
+		name := fmt.Sprint("q", caller)
+		pop(t, e, queue.PopRequest{Queue: name, AutoAck: true})
+		wait.Go(func() {
+			for round := range 100 {
+				var items []queue.PushItem
+				for i := range 1 + round%20 {
+					items = append(items, item(name, fmt.Sprint((round+i)%50), fmt.Sprint(round)))
+				}
+				push(t, e, items...)
+				if got := ids(pop(t, e, queue.PopRequest{Queue: name, AutoAck: true})); len(got) != len(items) {
+					t.Errorf("round %d: %d of %d messages that were answered as queued are there", round, len(got), len(items))
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
 }
