@@ -28,7 +28,7 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 		{"too many items", `{"queue":"q","payload":1}`, 400, 2},
 		{"too many bad items", `1`, 400, 2},
 		{"too many items at the end of the limit", `{"queue":"q","payload":"` + strings.Repeat("x", size/mostItems-40) + `"}`, 400, 2},
-		{"the most items", `{"queue":"q","payload":"` + strings.Repeat("x", size/mostItems-26) + `"}`, 201, 8},
+		{"the most items", `{"queue":"q","payload":"` + strings.Repeat("x", size/mostItems-26) + `"}`, 201, 6},
 	} {
 		count := (size - len(`{"items":[]}`)) / (len(tc.item) + 1)
 		body := &repeated{head: `{"items":[`, item: tc.item + ",", count: count, tail: `]}`}
