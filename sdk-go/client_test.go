@@ -75,7 +75,7 @@ func TestRetryPace(t *testing.T) {
 		"gateway":              {posthorn.RetryPolicy{}, []http.HandlerFunc{answer(502, ""), answer(504, ""), ok}, 3, 150 * time.Millisecond, 300 * time.Millisecond, false},
 		"refusal":              {posthorn.RetryPolicy{}, []http.HandlerFunc{answer(409, "")}, 1, 0, 0, true},
 		"redirect":             {posthorn.RetryPolicy{}, []http.HandlerFunc{answer(304, "")}, 1, 0, 0, true},
-		"not implemented":      {posthorn.RetryPolicy{}, []http.HandlerFunc{answer(501, "")}, 1, 0, 0, true},
+		"status 501":           {posthorn.RetryPolicy{}, []http.HandlerFunc{answer(501, "")}, 1, 0, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

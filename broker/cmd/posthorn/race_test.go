@@ -216,10 +216,8 @@ func TestTwoBrokersRaceThroughKills(t *testing.T) {
 	work.Wait()
 	chaos.Wait()
 
-	found := landed.Load()
 	for _, p := range brokers {
 		p.drained(t)
-		found += int64(p.metric(t, "posthorn_unknown_commits_landed_total"))
 	}
 	stored := audit(t, *brokers[0].url.Load())
 	for key, ids := range stored {
@@ -239,9 +237,8 @@ func TestTwoBrokersRaceThroughKills(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d messages stored, %d answers lost, %d commits had happened though their answers were lost: %d seen by a client, the others by a broker",
-		len(stored), lost.Load(), found, landed.Load())
-	if found == 0 {
+	t.Logf("%d messages stored, %d answers lost, %d of the repeated pushes had been stored", len(stored), lost.Load(), landed.Load())
+	if landed.Load() == 0 {
 		t.Error("the run saw no commit whose answer was lost: it proves nothing about them")
 	}
 }

@@ -26,7 +26,6 @@ type dedup struct {
 	index   map[uint64]int64   // hash -> its last offset, over the exact chunks; nil while there are few
 	earlier map[uint64][]int64 // offsets before the last, of hashes that occur again
 	exact   int                // hashes in exact chunks
-	settled int                // of these, the first so many are in the log
 }
 
 const (
@@ -178,7 +177,6 @@ func (d *dedup) settle(base, count int64, created time.Time) {
 		c.marks = append(c.marks, mark{at, base, created})
 		c.end = base + n
 		base, count = base+n, count-n
-		d.settled += int(n)
 	}
 }
 
@@ -292,7 +290,6 @@ func (d *dedup) drop(c *chunk) {
 	for i, hash := range c.hashes {
 		d.remove(hash, c.offset(i))
 	}
-	d.settled -= len(c.hashes)
 	c.hashes = nil
 }
 
