@@ -29,6 +29,9 @@ type Config struct {
 	// Testing serves the test clock, on a loopback listener only. Flag --testing, variable
 	// POSTHORN_TESTING; default false.
 	Testing bool
+	// Failpoints are places at which the process ends as in a crash, as failpoint.Arm takes them. Variable
+	// POSTHORN_FAILPOINTS; default "", which means none. Refused without Testing.
+	Failpoints string
 	// PprofListen is a loopback address for profiles. Flag --pprof-listen, variable
 	// POSTHORN_PPROF_LISTEN; default "", which means no profiles.
 	PprofListen string
@@ -193,6 +196,9 @@ func (c *Config) Validate() error {
 	}
 	if c.PoolSize < c.Writers+2 {
 		bad("DB_POOL_SIZE (--pool-size): %d leaves no connection beside %d writers; at least %d are needed", c.PoolSize, c.Writers, c.Writers+2)
+	}
+	if c.Failpoints != "" && !c.Testing {
+		bad("POSTHORN_FAILPOINTS: needs --testing")
 	}
 	if c.DatabaseURL != "" {
 		// The parser's own message may quote a password.

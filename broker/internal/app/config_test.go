@@ -60,12 +60,13 @@ func TestEveryVariable(t *testing.T) {
 		"POSTHORN_WRITERS", "8", "POSTHORN_HOLD_WINDOW", "9ms", "POSTHORN_DEDUP_CACHE_MB", "10", "POSTHORN_SEGMENT_CACHE_MB", "11",
 		"POSTHORN_LOG_FORMAT", "text", "POSTHORN_TESTING", "on", "POSTHORN_ALLOW_INSECURE", "1", "POSTHORN_MAX_CONNECTIONS", "12",
 		"POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "13", "POSTHORN_STOP_TIMEOUT", "14s", "POSTHORN_PPROF_LISTEN", "127.0.0.1:2",
+		"POSTHORN_FAILPOINTS", "a.b",
 	))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{
-		Listen: "127.0.0.1:1", Port: 1, AllowInsecure: true, Testing: true, PprofListen: "127.0.0.1:2", MaxConnections: 12,
+		Listen: "127.0.0.1:1", Port: 1, AllowInsecure: true, Testing: true, Failpoints: "a.b", PprofListen: "127.0.0.1:2", MaxConnections: 12,
 		MaxBody: 2, MaxBodyInFlight: 13, StopTimeout: 14 * time.Second, DatabaseURL: "postgres://x/y", PGHost: "h", PGPort: 3,
 		PGUser: "u", PGPassword: "p", PGDatabase: "d", PGUseSSL: true, PoolSize: 40, StatementTimeout: 5 * time.Millisecond,
 		DataDir: "dd", PGBin: "pb", SpoolDir: "fb", PopTimeout: 6 * time.Millisecond, SubscriptionMode: "new", Shards: 7, Writers: 8,
@@ -145,11 +146,12 @@ func TestValidateReportsEverything(t *testing.T) {
 	t.Parallel()
 	c := DefaultConfig()
 	c.Listen, c.PprofListen, c.MaxBodyInFlight, c.PoolSize, c.DatabaseURL = "0.0.0.0:1", "10.0.0.1:1", 1, 1, "postgres://u:hunter2@h:notaport/d"
+	c.Failpoints = "a.b"
 	err := c.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"POSTHORN_LISTEN", "POSTHORN_ALLOW_INSECURE", "POSTHORN_PPROF_LISTEN", "POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "DB_POOL_SIZE", "DATABASE_URL"} {
+	for _, want := range []string{"POSTHORN_LISTEN", "POSTHORN_ALLOW_INSECURE", "POSTHORN_PPROF_LISTEN", "POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "DB_POOL_SIZE", "POSTHORN_FAILPOINTS", "DATABASE_URL"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in:\n%v", want, err)
 		}

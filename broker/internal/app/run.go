@@ -20,6 +20,7 @@ import (
 
 	"github.com/posthorn/posthorn/broker/internal/api"
 	"github.com/posthorn/posthorn/broker/internal/embedpg"
+	"github.com/posthorn/posthorn/broker/internal/failpoint"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/broker/internal/spool"
@@ -104,6 +105,15 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	testing := cfg.Testing && isLoopback(listener.Addr())
 	if cfg.Testing && !testing {
 		log.Warn("the test clock is off: the listener is not a loopback address", "listen", listener.Addr().String())
+	}
+
+	if cfg.Failpoints != "" {
+		if !testing {
+			return fail("arm POSTHORN_FAILPOINTS", errors.New("the listener is not a loopback address"))
+		}
+		if err := failpoint.Arm(cfg.Failpoints); err != nil {
+			return fail("arm POSTHORN_FAILPOINTS", err)
+		}
 	}
 
 	registry := newRegistry(version)

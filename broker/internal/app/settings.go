@@ -32,6 +32,7 @@ func (c *Config) settings() []*setting {
 		{env: []string{"PORT"}, value: integer[int]{&c.Port, 0, math.MaxUint16}, usage: "port of the default address; 0 = 6632"},
 		{flag: "allow-insecure", env: []string{"POSTHORN_ALLOW_INSECURE"}, value: boolean{&c.AllowInsecure}, usage: "allow a listener that other machines can reach without authentication"},
 		{flag: "testing", env: []string{"POSTHORN_TESTING"}, value: boolean{&c.Testing}, usage: "serve the test clock, on a loopback listener only"},
+		{env: []string{"POSTHORN_FAILPOINTS"}, value: text{&c.Failpoints}, usage: "where the process ends as in a crash, with --testing only; empty = nowhere"},
 		{flag: "pprof-listen", env: []string{"POSTHORN_PPROF_LISTEN"}, value: text{&c.PprofListen}, usage: "loopback `address` for profiles; empty = none"},
 		{flag: "max-connections", env: []string{"POSTHORN_MAX_CONNECTIONS"}, value: integer[int]{&c.MaxConnections, 0, math.MaxInt32}, usage: "most connections at `once`; 0 = no bound"},
 		{flag: "max-body-bytes", env: []string{"QUEEN_MAX_BODY_BYTES"}, value: integer[int64]{&c.MaxBody, 0, math.MaxInt32}, usage: "largest request body in `bytes`; 0 = 64 MiB"},

@@ -10,8 +10,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/broker/internal/failpoint"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/spool"
+)
+
+// Where tests kill the process.
+var (
+	spoolAppended  = failpoint.New("queue.spool.appended") // durable, the push is not answered yet
+	drainRead      = failpoint.New("queue.drain.read")
+	drainCommitted = failpoint.New("queue.drain.committed") // in the log, still in the spool
 )
 
 // outage keeps pushes going while PostgreSQL is away: they go to the spool, and from there to the log
@@ -169,6 +177,7 @@ func (e *Engine) spoolGroups(groups []*pushGroup) {
 		e.fail(groups, fmt.Errorf("neither PostgreSQL nor the spool takes it: %w", err))
 		return
 	}
+	spoolAppended.Hit()
 	for _, g := range groups {
 		for i := range g.entries {
 			g.entries[i].status, g.entries[i].winner = Buffered, nil
@@ -307,7 +316,9 @@ func (s *stuckLanes) has(e *Engine, lane string) bool {
 // that cannot be read, and one that PostgreSQL has refused again and again for its data.
 func (e *Engine) replay(entries []spool.Entry, stuck *stuckLanes) error {
 	groups, aside := e.replayGroups(entries)
+	drainRead.Hit()
 	e.pushReplayed(groups)
+	drainCommitted.Hit()
 	var done []spool.Entry
 	var failure error
 	for _, g := range groups {

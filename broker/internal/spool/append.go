@@ -215,13 +215,16 @@ func (s *Spool) writeGroup(group []*call) (*segment, error) {
 	}
 	seg := s.active
 	s.buffer = seg.placeGroup(s.buffer[:0], group)
+	appendBegun.Hit()
 	err := s.op("write", s.file.Name(), func() error {
 		_, err := s.file.WriteAt(s.buffer, seg.size)
 		return err
 	})
+	appendWritten.Hit()
 	if err == nil {
 		err = s.sync(s.file)
 	}
+	appendSynced.Hit()
 	if cap(s.buffer) > maxGroupBytes {
 		s.buffer = nil
 	}
@@ -268,6 +271,7 @@ func (s *Spool) newSegment() error {
 	if err != nil {
 		return err
 	}
+	segmentCreated.Hit()
 	if err := s.syncDir(s.cfg.Dir); err != nil {
 		_ = os.Remove(path) // an empty file does no harm: Open deletes it
 		return errors.Join(err, file.Close())

@@ -249,6 +249,7 @@ func (s *Spool) Done(entries ...Entry) error {
 	if err := s.clear(entries); err != nil {
 		return err
 	}
+	doneCleared.Hit()
 	if err := s.tidy(); err != nil {
 		return fmt.Errorf("spool: mark records as drained: %w", err)
 	}
@@ -344,6 +345,7 @@ func (s *Spool) deleteSegment(seg *segment) error {
 	if err := s.remove(path + segmentSuffix); err != nil {
 		return err
 	}
+	segmentRemoved.Hit()
 	s.mu.Lock()
 	s.segments = slices.DeleteFunc(s.segments, func(other *segment) bool { return other == seg })
 	s.mu.Unlock()
@@ -363,6 +365,7 @@ func (s *Spool) writeMarks(seg *segment) error {
 	frame := appendFrame(nil, kindMarks, Record{Data: runs})
 	place(frame, seg.salt, 0)
 	err := s.replace(filepath.Join(s.cfg.Dir, seg.name+marksSuffix), frame)
+	marksWritten.Hit()
 	if err != nil {
 		s.mu.Lock()
 		seg.unmarked = true

@@ -410,6 +410,7 @@ func (s *Spool) cut(file *os.File, size int64) error {
 // remove deletes a file durably; that it is gone already is fine.
 func (s *Spool) remove(path string) error {
 	err := s.op("remove", path, func() error { return os.Remove(path) })
+	fileRemoved.Hit()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -423,6 +424,7 @@ func (s *Spool) replace(path string, b []byte) error {
 		_ = os.Remove(temp) // gives its space back; Open does it otherwise
 		return err
 	}
+	tempWritten.Hit()
 	if err := s.op("rename", path, func() error { return os.Rename(temp, path) }); err != nil {
 		_ = os.Remove(temp)
 		return err
