@@ -211,6 +211,27 @@ func TestMaxBytes(t *testing.T) {
 	}
 }
 
+// TestAFileThatFillsUpBehindADrainStays appends to a file that a drain has just seen drained, until the next
+// file is begun: the drain must not delete it now.
+func TestAFileThatFillsUpBehindADrainStays(t *testing.T) {
+	t.Parallel()
+	s := open(t, Config{MaxSegmentBytes: 130})
+	put(t, s, record(0))
+	seg := s.segments[0]
+	if err := s.clear(entries(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, record(1))
+	put(t, s, record(2))
+	if s.active == seg {
+		t.Fatal("the file is not full yet")
+	}
+	if s.sealDrained(seg) {
+		t.Error("a file with an undrained record counts as drained")
+	}
+	wantData(t, s, "record 1", "record 2")
+}
+
 // TestManyCallersAndADrain appends from many goroutines, each with a lane of its own, and drains all the
 // while, with records that are put off and records that are quarantined.
 func TestManyCallersAndADrain(t *testing.T) {

@@ -321,18 +321,15 @@ func (s *Spool) tidySegment(seg *segment) error {
 	return nil
 }
 
-// sealDrained makes sure that nothing is written to a drained segment any more. It reports false if it
-// was the active one and got another record.
+// sealDrained makes sure that nothing is written to a drained segment any more. It reports false if the
+// segment got another record since it was seen drained; it may have been filled and sealed by now, too.
 func (s *Spool) sealDrained(seg *segment) bool {
 	s.write.Lock()
 	defer s.write.Unlock()
-	if s.active != seg {
-		return true
-	}
 	s.mu.Lock()
 	drained := seg.pending == 0
 	s.mu.Unlock()
-	if drained {
+	if drained && s.active == seg {
 		s.seal()
 	}
 	return drained
