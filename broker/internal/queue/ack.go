@@ -22,8 +22,9 @@ type ackGroup struct {
 	err     error // nothing was carried out
 	done    func()
 
-	found map[string]int64 // offsets that the log answered, -1 for none
-	seen  cursorRow        // what is known of the cursor
+	found map[string]int64      // offsets that the log answered, -1 for none; of all items in a transaction
+	held  map[int64]heldMessage // in a transaction: messages that are to be filed as dead letters
+	seen  cursorRow             // what is known of the cursor
 	batch leasedBatch
 	plan  ackPlan
 	lost  bool // an attempt to carry out the plan had no answer
@@ -374,7 +375,7 @@ func (e *Engine) planNack(ctx context.Context, u *ackGroup, nack *ackEntry) erro
 	if !file {
 		return nil
 	}
-	dead, at, err := e.stored(ctx, u.cursor.part, nack.offset)
+	dead, at, err := e.storedFor(ctx, u, nack.offset)
 	switch {
 	case err != nil:
 		return err
@@ -386,6 +387,24 @@ func (e *Engine) planNack(ctx context.Context, u *ackGroup, nack *ackEntry) erro
 		u.plan.dead, u.plan.deadAt, u.plan.deadItem = dead, at, nack
 	}
 	return nil
+}
+
+// heldMessage is a message kept in memory from one plan to the next.
+type heldMessage struct {
+	frame *frame
+	at    time.Time
+}
+
+// storedFor reads a message for a unit, once.
+func (e *Engine) storedFor(ctx context.Context, u *ackGroup, offset int64) (*frame, time.Time, error) {
+	if h, ok := u.held[offset]; ok {
+		return h.frame, h.at, nil
+	}
+	f, at, err := e.stored(ctx, u.cursor.part, offset)
+	if err == nil && u.held != nil {
+		u.held[offset] = heldMessage{f, at}
+	}
+	return f, at, err
 }
 
 // stored reads one message, nil when it is not there any more.
@@ -429,6 +448,9 @@ func (e *Engine) resolve(ctx context.Context, u *ackGroup) error {
 				}
 				if f.hasTransactionID(en.item.TransactionID) {
 					en.offset = offset
+					if u.found != nil {
+						u.found[en.item.TransactionID] = offset
+					}
 					continue
 				}
 			}
@@ -588,15 +610,24 @@ func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ack
 	if err != nil {
 		return nil, err
 	}
-	now := e.clock.Now()
-	p := e.pops
+	done := make([]*ackGroup, 0, len(units))
+	for i, u := range units {
+		if moved[i] {
+			done = append(done, u)
+		} else {
+			missed = append(missed, u)
+		}
+	}
+	e.pops.acked(done)
+	return missed, nil
+}
+
+// acked takes plans that were carried out into memory.
+func (p *popper) acked(units []*ackGroup) {
+	now := p.engine.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, u := range units {
-		if !moved[i] {
-			missed = append(missed, u)
-			continue
-		}
+	for _, u := range units {
 		c := u.cursor
 		c.committed, c.retries = u.plan.committed, u.plan.retries
 		if u.plan.release {
@@ -606,7 +637,6 @@ func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ack
 		p.place(c, now)
 	}
 	p.kick()
-	return missed, nil
 }
 
 func ackArgs(units []*ackGroup, offset time.Duration) []any {

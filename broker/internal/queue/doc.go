@@ -1,4 +1,4 @@
-// Package queue is the partitioned log: push, pop, ack, leases, consumer groups and queue settings over PostgreSQL.
+// Package queue is the partitioned log: push, pop, ack, transactions, leases, consumer groups and queue settings over PostgreSQL.
 //
 // # What it promises
 //
@@ -20,6 +20,10 @@
 // Pops wait in memory. What has something for a group is a set in memory too, fed by appends,
 // acks and expiring leases; the cursor rows in PostgreSQL decide, by conditional updates.
 // What another broker did to them is learned when such an update misses, and by a sweep.
+//
+// A transaction appends to many partitions, acknowledges many messages and does one more step of its
+// caller's in one database transaction. It locks what that step locks, then heads in ascending order, then
+// cursors in order, so that nobody waits in a circle, and leaves a mark by which a lost commit is found.
 //
 // # What it assumes
 //

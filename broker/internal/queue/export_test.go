@@ -28,8 +28,14 @@ func (e *Engine) DedupBytes() int64 { return e.dedupBytes() }
 
 // Frame is a stored message.
 func Frame(id uuid.UUID, txID, payload string) []byte {
-	return appendFrame(nil, id, txID, "", time.Time{}, []byte(payload))
+	return appendFrame(nil, id, txID, "", uuid.Nil, time.Time{}, []byte(payload))
 }
 
 // FailedFlushes is how many appends or loads of partitions have failed.
 func (e *Engine) FailedFlushes() int { return int(counted(e.metrics.failures)) }
+
+// UnknownCommits is how many commits lost their answer, UnknownLanded how many of them had happened.
+func (e *Engine) UnknownCommits() int { return int(counted(e.metrics.unknownCommits)) }
+
+// UnknownLanded is how many commits that lost their answer had happened.
+func (e *Engine) UnknownLanded() int { return int(counted(e.metrics.unknownLanded)) }

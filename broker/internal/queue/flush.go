@@ -115,10 +115,10 @@ const (
 func (s *shard) claim() (how flushKind, claimed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy || len(s.pending) == 0 {
+	if s.busy || len(s.pending) == 0 || s.transactions > 0 && !s.flushesTurn {
 		return 0, false
 	}
-	s.busy = true
+	s.busy, s.flushesTurn = true, false
 	switch {
 	case s.pending[0].alone:
 		return flushAlone, true

@@ -308,6 +308,7 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 		}
 		p.waiting, p.missed = nil, nil
 	}
+	s.settled.Broadcast() // transactions wait for lanes
 	s.mu.Unlock()
 	for _, id := range gone {
 		e.queueDeleted(id)

@@ -41,8 +41,9 @@ const (
 
 var errCorrupt = errors.New("corrupt segment")
 
-// appendFrame appends the frame of one message to dst. accepted is zero unless it comes from the spool.
-func appendFrame(dst []byte, id uuid.UUID, txID, sub string, accepted time.Time, payload []byte) []byte {
+// appendFrame appends the frame of one message to dst. txID and sub are "", trace is uuid.Nil and accepted
+// is zero when the message has none; only what comes from the spool has a time of its own.
+func appendFrame(dst []byte, id uuid.UUID, txID, sub string, trace uuid.UUID, accepted time.Time, payload []byte) []byte {
 	var flags byte
 	size := 1 + len(id) + len(payload)
 	if txID == "" {
@@ -53,6 +54,10 @@ func appendFrame(dst []byte, id uuid.UUID, txID, sub string, accepted time.Time,
 	if sub != "" {
 		flags |= flagHasSub
 		size += uvarintLen(len(sub)) + len(sub)
+	}
+	if trace != uuid.Nil {
+		flags |= flagHasTrace
+		size += len(trace)
 	}
 	if !accepted.IsZero() {
 		flags |= flagHasAccepted
@@ -68,6 +73,9 @@ func appendFrame(dst []byte, id uuid.UUID, txID, sub string, accepted time.Time,
 	if sub != "" {
 		dst = binary.AppendUvarint(dst, uint64(len(sub)))
 		dst = append(dst, sub...)
+	}
+	if trace != uuid.Nil {
+		dst = append(dst, trace[:]...)
 	}
 	if !accepted.IsZero() {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(accepted.UnixMicro()))

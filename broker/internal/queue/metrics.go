@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,8 @@ type metrics struct {
 	claims         prometheus.Counter
 	coldReads      prometheus.Counter
 	claimConflicts prometheus.Counter
+
+	transactions *prometheus.CounterVec
 
 	acks         *prometheus.CounterVec
 	deadLetters  prometheus.Counter
@@ -64,6 +67,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		claims:             counter("claims_total", "Statements that claim messages for waiting pops."),
 		coldReads:          counter("pop_cold_reads_total", "Partitions whose messages were read from PostgreSQL for a pop."),
 		claimConflicts:     counter("claim_conflicts_total", "Claims that found a cursor different from what was known."),
+		transactions:       vector("transactions_total", "Transactions by outcome.", "outcome"),
 		acks:               vector("acks_total", "Acknowledged items by outcome.", "outcome"),
 		deadLetters:        counter("dead_letters_total", "Messages filed as dead letters."),
 		ackConflicts:       counter("ack_conflicts_total", "Acks that found a cursor different from what was known."),
@@ -72,7 +76,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		registry.MustRegister(
 			m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
 			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.coldReads,
-			m.claimConflicts, m.acks, m.deadLetters, m.ackConflicts,
+			m.claimConflicts, m.transactions, m.acks, m.deadLetters, m.ackConflicts,
 			gauge("pops_parked", "Pops that wait for a message.", func() float64 { return float64(e.pops.parked()) }),
 			gauge("dedup_bytes", "Memory of the deduplication, estimated.", func() float64 { return float64(e.dedupBytes()) }),
 			gauge("segment_cache_bytes", "Memory of cached segments.", func() float64 { return float64(e.segments.size()) }),
@@ -119,6 +123,26 @@ func (m *metrics) flushed(f *flight, took time.Duration, err error) {
 	m.flushes.WithLabelValues(outcome).Inc()
 	m.flushSeconds.Observe(took.Seconds())
 	m.flushItems.Observe(float64(f.items))
+}
+
+func (m *metrics) transacted(out *Outcome, err error) {
+	var duplicate *DuplicateError
+	var rejected *RejectedError
+	switch {
+	case err == nil:
+		m.transactions.WithLabelValues("committed").Inc()
+		for _, r := range out.Pushed {
+			m.pushed(r.Status)
+		}
+	case errors.As(err, &duplicate):
+		m.transactions.WithLabelValues("duplicate").Inc()
+	case errors.As(err, &rejected):
+		m.transactions.WithLabelValues("rejected").Inc()
+	case errors.Is(err, ErrOutcomeUnknown):
+		m.transactions.WithLabelValues("unknown").Inc()
+	default:
+		m.transactions.WithLabelValues("failed").Inc()
+	}
 }
 
 func (m *metrics) popped(r *PopResult, err error) {

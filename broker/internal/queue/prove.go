@@ -67,6 +67,7 @@ func (s *shard) takeLate(now time.Time) (late []*pushGroup) {
 	}
 	if len(late) > 0 {
 		s.pending = kept
+		s.settled.Broadcast()
 	}
 	return late
 }

@@ -219,7 +219,7 @@ next:
 		}
 		kept := &g.entries[len(g.entries)-1]
 		kept.start = len(g.frames)
-		g.frames = appendFrame(g.frames, en.id, en.txID, it.ProducerSub, time.Time{}, it.Payload)
+		g.frames = appendFrame(g.frames, en.id, en.txID, it.ProducerSub, it.TraceID, time.Time{}, it.Payload)
 		kept.end = len(g.frames)
 	}
 	return groups, followers
@@ -227,7 +227,7 @@ next:
 
 // frameSize bounds the size of an item's frame.
 func frameSize(it *PushItem) int {
-	const lengths, fixed = 3 * binary.MaxVarintLen32, 17
+	const lengths, fixed = 3 * binary.MaxVarintLen32, 17 + 16
 	return lengths + fixed + len(it.TransactionID) + len(it.ProducerSub) + len(it.Payload)
 }
 
@@ -248,24 +248,7 @@ func (e *Engine) dedupEnabled(name string) bool {
 func (e *Engine) submit(groups []*pushGroup) {
 	groups, spooled := e.outage.admit(groups)
 	e.spoolGroups(spooled)
-	names := make([]string, len(groups))
-	for i, g := range groups {
-		names[i] = g.queue
-	}
-	queues := e.ensureQueues(names)
-	wants := make([]*partitionWant, len(groups))
-	for i, g := range groups {
-		q := queues[g.queue]
-		<-q.done // bounded by the statement's deadline
-		wants[i] = &partitionWant{name: g.partition, queue: q.found, err: q.err}
-	}
-	var known []*partitionWant
-	for _, w := range wants {
-		if w.err == nil {
-			known = append(known, w)
-		}
-	}
-	e.ensurePartitions(known)
+	wants := e.locate(groups)
 	touched := map[*shard]struct{}{}
 	var failed, homeless []*pushGroup
 	var cause error
@@ -287,6 +270,29 @@ func (e *Engine) submit(groups []*pushGroup) {
 	if len(touched) > 0 {
 		e.wakeWriters()
 	}
+}
+
+// locate finds each group's partition, and creates queues and partitions that do not exist.
+func (e *Engine) locate(groups []*pushGroup) []*partitionWant {
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		names[i] = g.queue
+	}
+	queues := e.ensureQueues(names)
+	wants := make([]*partitionWant, len(groups))
+	for i, g := range groups {
+		q := queues[g.queue]
+		<-q.done // bounded by the statement's deadline
+		wants[i] = &partitionWant{name: g.partition, queue: q.found, err: q.err}
+	}
+	var known []*partitionWant
+	for _, w := range wants {
+		if w.err == nil {
+			known = append(known, w)
+		}
+	}
+	e.ensurePartitions(known)
+	return wants
 }
 
 // resubmit looks a group's partition up again: it was deleted in between.

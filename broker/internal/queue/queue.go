@@ -16,10 +16,11 @@ const DefaultPartition = "Default"
 // PushItem is one message to append.
 type PushItem struct {
 	Queue         string
-	Partition     string // "" means DefaultPartition
-	TransactionID string // "" means the minted message id
-	Payload       []byte // the caller's JSON bytes, kept as they are
-	ProducerSub   string // "" means none
+	Partition     string    // "" means DefaultPartition
+	TransactionID string    // "" means the minted message id
+	Payload       []byte    // the caller's JSON bytes, kept as they are
+	ProducerSub   string    // "" means none
+	TraceID       uuid.UUID // uuid.Nil means none
 }
 
 // Status is the outcome of one pushed item, spelled as on the wire.

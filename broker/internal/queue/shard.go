@@ -2,6 +2,7 @@ package queue
 
 import (
 	"container/list"
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ type shard struct {
 	folded  int64 // every append up to this head is in the memory of the loaded lanes
 	pending []*pushGroup
 	cold    []*partition // lanes that groups wait for
+	// transactions is how many wait for busy. Flushes and transactions take turns, so that neither starves.
+	transactions int
+	flushesTurn  bool
 	// contended counts down the flushes that lock the head first, since other brokers append here too.
 	contended int
 
@@ -64,6 +68,31 @@ func (s *shard) release() bool {
 	s.busy = false
 	s.settled.Broadcast()
 	return len(s.pending) > 0
+}
+
+// acquire makes a transaction the one that appends, once nobody else does. It is false when ctx ended before.
+func (s *shard) acquire(ctx context.Context) bool {
+	stop := context.AfterFunc(ctx, s.stir)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.transactions++
+	defer func() { s.transactions-- }()
+	for s.busy || s.flushesTurn && len(s.pending) > 0 {
+		if ctx.Err() != nil {
+			return false
+		}
+		s.settled.Wait()
+	}
+	s.busy, s.flushesTurn = true, true
+	return true
+}
+
+// stir makes everybody who waits for the shard look again.
+func (s *shard) stir() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled.Broadcast()
 }
 
 // requeue puts groups in front of those that wait.

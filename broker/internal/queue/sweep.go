@@ -132,6 +132,9 @@ func (e *Engine) tidy(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := e.inSteps(ctx, sqlTrimMarks, markKept); err != nil {
+		return err
+	}
 	return e.sweepDeleted(ctx)
 }
 
