@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -404,4 +405,24 @@ func ExampleAPIError() {
 		fmt.Println(refusal.Status, refusal.Message)
 	}
 	// Output: 400 bad body: items[0].queue must not be empty
+}
+
+// A server that takes deliveries, and turns away what the broker has not signed.
+func ExampleReceiver() {
+	receiver, err := posthorn.NewReceiver(posthorn.ReceiverOptions{
+		CurrentSigningKey: "sig_current", // from the broker's keys
+		NextSigningKey:    "sig_next",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := receiver.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		delivery, _ := posthorn.DeliveryFrom(r.Context())
+		fmt.Println("received", delivery.MessageID)
+		w.WriteHeader(http.StatusOK)
+	}))
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/hook", strings.NewReader("forged")))
+	fmt.Println(w.Code)
+	// Output: 401
 }
