@@ -13,9 +13,12 @@
 //
 // What a web page makes a browser send is refused where it would change something; what net/http refuses
 // before it calls the handler, such as a malformed percent escape in a path, is answered by net/http in
-// plain text. A failed request is one line of the log, with its reason and its request id.
+// plain text. A failed request is one line of the log, with its reason and its request id; an administrative
+// action is one more, which says who asked for it.
 //
-// It assumes that the engine is open and started, and that somebody else listens, authenticates and
-// stops. It never sees SQL or pgx. Wire types, wire names and status codes live here and nowhere
+// With an Authenticator, a token is asked for before anything of a body is read, and the access levels of the
+// API description decide what its roles may do.
+//
+// It assumes that the engine is open and started, and that somebody else listens and stops. It never sees SQL or pgx. Wire types, wire names and status codes live here and nowhere
 // else; errors.go is the one place that makes a status of an error.
 package api

@@ -14,8 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
@@ -27,6 +29,7 @@ type Config struct {
 	Registry *prometheus.Registry // gathered by /metrics/prometheus; the edge registers its own metrics on it
 	Logger   *slog.Logger         // nil means slog.Default()
 	Version  string               // of the broker, as /health and the page show it
+	Auth     *auth.Authenticator  // nil means that everybody may do everything
 
 	MaxBody         int64         // largest request body in bytes; 0 means DefaultMaxBody
 	MaxBodyInFlight int64         // most request body bytes held at once; 0 means DefaultMaxBodyInFlight
@@ -130,6 +133,9 @@ func (e *edge) serve(rt route, op *openapi.Operation) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ex := exchangeOf(r)
 		ex.route = &rt
+		if audited(op) {
+			ex.audited, ex.target = true, mux.Vars(r)
+		}
 		ans, err := e.run(rt, op, w, r, ex)
 		if err != nil {
 			// Nobody is there to read an answer, and an empty 200 must not be sent in its place.
@@ -149,6 +155,9 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 		return answer{}, errForeignHost
 	case !e.allowsOrigin(rt, r):
 		return answer{}, errCrossOrigin
+	}
+	if err := e.authorize(r, ex, op.Access); err != nil {
+		return answer{}, err
 	}
 	c := &call{ctx: r.Context(), url: r.URL, head: r.Header, ex: ex}
 	var err error

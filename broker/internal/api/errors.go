@@ -7,22 +7,25 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
 
 // Errors of the edge itself.
 var (
-	errNoRoute     = errors.New("no such route")
-	errTooLarge    = errors.New("body too large")
-	errBusy        = errors.New("too many request body bytes in flight")
-	errSlowBody    = errors.New("bad body: did not arrive in time")
-	errCutBody     = errors.New("bad body: ended early or is badly chunked")
-	errIncomplete  = errors.New("the body of a request that takes none did not end")
-	errCrossOrigin = errors.New("cross-origin request refused")
-	errForeignHost = errors.New("the Host must be a local name or an IP address")
-	errNoDiscovery = errors.New("namespace or task is required")
-	errNonconform  = errors.New("the answer does not conform to the API description")
+	errNoRoute      = errors.New("no such route")
+	errTooLarge     = errors.New("body too large")
+	errBusy         = errors.New("too many request body bytes in flight")
+	errSlowBody     = errors.New("bad body: did not arrive in time")
+	errCutBody      = errors.New("bad body: ended early or is badly chunked")
+	errIncomplete   = errors.New("the body of a request that takes none did not end")
+	errCrossOrigin  = errors.New("cross-origin request refused")
+	errForeignHost  = errors.New("the Host must be a local name or an IP address")
+	errNoDiscovery  = errors.New("namespace or task is required")
+	errPublishToken = errors.New("unable to authenticate: invalid token")
+	errForbidden    = errors.New("Insufficient permissions") //nolint:staticcheck // the contract's text
+	errNonconform   = errors.New("the answer does not conform to the API description")
 )
 
 // Texts of answers that do not come from the error itself.
@@ -30,6 +33,8 @@ const (
 	internalText    = "internal error"
 	unavailableText = "database unavailable"
 	stoppingText    = "broker is stopping"
+
+	unauthorizedText = "Unauthorized"
 )
 
 // maxErrorText bounds the text of an error answer, which may quote the request, in bytes.
@@ -44,6 +49,12 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 	switch {
 	case errors.Is(err, errNoDiscovery):
 		return jsonAnswer(http.StatusBadRequest, []byte(`{"success":false,"error":"namespace or task is required","messages":[]}`))
+	case errors.Is(err, errPublishToken):
+		return unheard(ex, errorAnswer(http.StatusUnauthorized, errPublishToken.Error())).with("WWW-Authenticate", "Bearer")
+	case errors.Is(err, auth.ErrUnauthorized):
+		return unheard(ex, errorAnswer(http.StatusUnauthorized, unauthorizedText)).with("WWW-Authenticate", "Bearer")
+	case errors.Is(err, errForbidden):
+		return unheard(ex, errorAnswer(http.StatusForbidden, errForbidden.Error()))
 	case errors.Is(err, errNoRoute):
 		return jsonAnswer(http.StatusNotFound, []byte(`{"error":"Not Found","code":"no_such_route"}`))
 	case errors.Is(err, queue.ErrQueueNotFound):
@@ -89,6 +100,14 @@ func soon(ans answer) answer { return ans.with("Retry-After", "1") }
 
 // closing ends the connection after an answer: the rest of the request is not worth reading.
 func closing(ans answer) answer { return ans.with("Connection", "close") }
+
+// unheard is closing for a request whose body, if it has one, nobody has read.
+func unheard(ex *exchange, ans answer) answer {
+	if ex.unread {
+		return closing(ans)
+	}
+	return ans
+}
 
 // checkText words a violation as the queue contract does: "bad body: items[0].payload is missing",
 // "bad query: batch must be an integer".

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/posthorn/posthorn/broker/internal/auth"
 )
 
 const (
@@ -30,6 +32,11 @@ type exchange struct {
 	replied  bool
 	unread   bool  // a body is on its way and nobody has read it
 	cause    error // why it failed, for the log; nil when the answer says it all
+
+	caller  *auth.Caller      // who asks; nil when nobody was asked for a token, or none was accepted
+	refused error             // why a token was not accepted, for the log
+	audited bool              // it is an administrative action
+	target  map[string]string // of that: the parameters of its path, as they were sent
 }
 
 // note keeps the first reason of a failure for the line of the request in the log.
@@ -86,6 +93,9 @@ func (e *edge) end(w http.ResponseWriter, r *http.Request, ex *exchange, start t
 // names the path template, never the path, and no header or body: names and ids of messages stay out.
 func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
 	e.metrics.observe(ex, took)
+	if ex.audited {
+		e.audit(r, ex)
+	}
 	level := slog.LevelInfo
 	switch {
 	case ex.status == http.StatusInternalServerError:
@@ -114,6 +124,9 @@ func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
 	}
 	if ex.cause != nil {
 		attrs = append(attrs, slog.Any("error", ex.cause))
+	}
+	if ex.refused != nil {
+		attrs = append(attrs, slog.Any("refused", ex.refused))
 	}
 	e.log.LogAttrs(r.Context(), level, "request", attrs...)
 }

@@ -28,8 +28,9 @@ func (e *edge) pushItems(c *call) ([]queue.PushItem, error) {
 		return nil, err
 	}
 	items := make([]queue.PushItem, len(parsed))
+	sub := c.producerSub()
 	for i, p := range parsed {
-		items[i] = queue.PushItem{Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload}
+		items[i] = queue.PushItem{Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload, ProducerSub: sub}
 	}
 	return items, nil
 }

@@ -121,12 +121,17 @@ func (e *edge) router(table []route, ops map[string]*openapi.Operation) *mux.Rou
 // API, else a JSON 404 (queue contract, section 0). A known path with another method is no route.
 func (e *edge) unmatched(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ex := exchangeOf(r)
+		if err := e.authorize(r, ex, unmatchedAccess(r)); err != nil {
+			e.reply(w, r, nil, e.answerError(ex, err))
+			return
+		}
 		get := r.Method == http.MethodGet || r.Method == http.MethodHead
 		if get && !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/testing/") {
 			page.ServeHTTP(w, r)
 			return
 		}
-		e.reply(w, r, nil, e.answerError(exchangeOf(r), errNoRoute))
+		e.reply(w, r, nil, e.answerError(ex, errNoRoute))
 	})
 }
 

@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 )
 
@@ -26,6 +28,51 @@ type Config struct {
 	// AllowInsecure allows a listener that other machines can reach, although nothing is authenticated.
 	// Flag --allow-insecure, variable POSTHORN_ALLOW_INSECURE; default false.
 	AllowInsecure bool
+
+	// Tokens lists the tokens that are accepted, each as role:token or role:name:token, separated by commas
+	// or line breaks. Variable POSTHORN_TOKENS, or a file named by POSTHORN_TOKENS_FILE; default "", which
+	// means none. Without tokens and without JWTEnabled nothing is authenticated.
+	Tokens string
+	// JWTEnabled accepts signed tokens. Variable JWT_ENABLED; default false.
+	JWTEnabled bool
+	// JWTAlgorithm is the set of algorithms that are accepted, separated by commas: HS256, HS384, HS512,
+	// RS256, RS384, RS512, ES256, EdDSA. Variable JWT_ALGORITHM; default "", which means every one that a
+	// configured key fits.
+	JWTAlgorithm string
+	// JWTSecret is the secret of the algorithms HS256, HS384 and HS512. Variable JWT_SECRET, or a file named
+	// by JWT_SECRET_FILE; default "", which means none.
+	JWTSecret string
+	// JWTPublicKey is the PEM of an RSA, P-256 or Ed25519 public key. Variable JWT_PUBLIC_KEY, or a file
+	// named by JWT_PUBLIC_KEY_FILE; default "", which means none.
+	JWTPublicKey string
+	// JWTJWKSURL is where a set of public keys is published. Variable JWT_JWKS_URL; default "", which means
+	// nowhere.
+	JWTJWKSURL string
+	// JWTIssuer is the iss that signed tokens must have. Variable JWT_ISSUER; default "", which means any.
+	JWTIssuer string
+	// JWTAudience is the aud that signed tokens must have. Variable JWT_AUDIENCE; default "", which means any.
+	JWTAudience string
+	// JWTClockSkew is how far the times in a signed token may be off. Variable JWT_CLOCK_SKEW, in seconds;
+	// default 30; 0 means not at all.
+	JWTClockSkew time.Duration
+	// JWTRolesClaim is the claim that holds a role. Variable JWT_ROLES_CLAIM; default role.
+	JWTRolesClaim string
+	// JWTRolesArrayClaim is the claim that holds several. Variable JWT_ROLES_ARRAY_CLAIM; default roles.
+	JWTRolesArrayClaim string
+	// JWTRoleAdmin is what claims call the role admin. Variable JWT_ROLE_ADMIN; default admin.
+	JWTRoleAdmin string
+	// JWTRoleReadWrite is what claims call the role read-write. Variable JWT_ROLE_READ_WRITE; default
+	// read-write.
+	JWTRoleReadWrite string
+	// JWTRoleReadOnly is what claims call the role read-only. Variable JWT_ROLE_READ_ONLY; default read-only.
+	JWTRoleReadOnly string
+	// JWTRoleWriteOnly is what claims call the role write-only. Variable JWT_ROLE_WRITE_ONLY; default
+	// write-only.
+	JWTRoleWriteOnly string
+	// JWTSkipPaths lists paths that are answered without a token, separated by commas and compared exactly.
+	// Variable JWT_SKIP_PATHS; default /health,/metrics/prometheus,/metrics,/, which are public anyway.
+	JWTSkipPaths string
+
 	// Testing serves the test clock, on a loopback listener only. Flag --testing, variable
 	// POSTHORN_TESTING; default false.
 	Testing bool
@@ -125,24 +172,32 @@ const (
 // DefaultConfig is the configuration of a broker that is told nothing.
 func DefaultConfig() Config {
 	return Config{
-		Port:             6632,
-		MaxConnections:   16384,
-		MaxBody:          64 << 20,
-		MaxBodyInFlight:  512 << 20,
-		StopTimeout:      30 * time.Second,
-		PGPort:           5432,
-		PGUser:           "postgres",
-		PGDatabase:       "postgres",
-		PoolSize:         20,
-		StatementTimeout: 10 * time.Second,
-		PopTimeout:       30 * time.Second,
-		SubscriptionMode: "all",
-		Shards:           8,
-		Writers:          2,
-		DedupCacheMB:     512,
-		SegmentCacheMB:   64,
-		LogLevel:         "info",
-		LogFormat:        "json",
+		Port:               6632,
+		MaxConnections:     16384,
+		MaxBody:            64 << 20,
+		MaxBodyInFlight:    512 << 20,
+		StopTimeout:        30 * time.Second,
+		PGPort:             5432,
+		PGUser:             "postgres",
+		PGDatabase:         "postgres",
+		PoolSize:           20,
+		StatementTimeout:   10 * time.Second,
+		PopTimeout:         30 * time.Second,
+		SubscriptionMode:   "all",
+		Shards:             8,
+		Writers:            2,
+		DedupCacheMB:       512,
+		SegmentCacheMB:     64,
+		JWTClockSkew:       30 * time.Second,
+		JWTRolesClaim:      "role",
+		JWTRolesArrayClaim: "roles",
+		JWTRoleAdmin:       "admin",
+		JWTRoleReadWrite:   "read-write",
+		JWTRoleReadOnly:    "read-only",
+		JWTRoleWriteOnly:   "write-only",
+		JWTSkipPaths:       "/health,/metrics/prometheus,/metrics,/",
+		LogLevel:           "info",
+		LogFormat:          "json",
 	}
 }
 
@@ -176,12 +231,14 @@ func orDefault[T comparable](field *T, value T) {
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	authenticator, authErr := c.authenticator(nil, slog.New(slog.DiscardHandler))
+	errs = append(errs, authErr)
 	switch loopback, err := loopbackAddress(c.Listen); {
 	case err != nil:
 		bad("POSTHORN_LISTEN (--listen): %w", err)
-	case !loopback && !c.AllowInsecure:
+	case !loopback && !c.AllowInsecure && authenticator == nil && authErr == nil:
 		bad("POSTHORN_LISTEN (--listen): %s can be reached from other machines and nothing is authenticated; "+
-			"set POSTHORN_ALLOW_INSECURE=true (--allow-insecure) if that is meant", c.Listen)
+			"set POSTHORN_TOKENS or JWT_ENABLED, or POSTHORN_ALLOW_INSECURE=true (--allow-insecure) if that is meant", c.Listen)
 	}
 	if c.PprofListen != "" {
 		switch loopback, err := loopbackAddress(c.PprofListen); {
@@ -224,6 +281,30 @@ func loopbackAddress(address string) (bool, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback(), nil
+}
+
+// authenticator checks the tokens of callers; it is nil when nothing is authenticated. now is the broker's clock.
+func (c *Config) authenticator(now func() time.Time, log *slog.Logger) (*auth.Authenticator, error) {
+	return auth.New(auth.Config{
+		Tokens:          c.Tokens,
+		JWT:             c.JWTEnabled,
+		Algorithms:      c.JWTAlgorithm,
+		Secret:          c.JWTSecret,
+		PublicKey:       c.JWTPublicKey,
+		JWKSURL:         c.JWTJWKSURL,
+		Issuer:          c.JWTIssuer,
+		Audience:        c.JWTAudience,
+		Skew:            c.JWTClockSkew,
+		RolesClaim:      c.JWTRolesClaim,
+		RolesArrayClaim: c.JWTRolesArrayClaim,
+		RoleAdmin:       c.JWTRoleAdmin,
+		RoleReadWrite:   c.JWTRoleReadWrite,
+		RoleReadOnly:    c.JWTRoleReadOnly,
+		RoleWriteOnly:   c.JWTRoleWriteOnly,
+		SkipPaths:       c.JWTSkipPaths,
+		Now:             now,
+		Logger:          log,
+	})
 }
 
 // hasDatabase says whether the configuration names a database.

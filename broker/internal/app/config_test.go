@@ -61,6 +61,10 @@ func TestEveryVariable(t *testing.T) {
 		"POSTHORN_LOG_FORMAT", "text", "POSTHORN_TESTING", "on", "POSTHORN_ALLOW_INSECURE", "1", "POSTHORN_MAX_CONNECTIONS", "12",
 		"POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "13", "POSTHORN_STOP_TIMEOUT", "14s", "POSTHORN_PPROF_LISTEN", "127.0.0.1:2",
 		"POSTHORN_FAILPOINTS", "a.b",
+		"POSTHORN_TOKENS", "admin:0123456789abcdef", "JWT_ENABLED", "true", "JWT_ALGORITHM", "HS256,RS256", "JWT_SECRET", "js", "JWT_PUBLIC_KEY", publicKey,
+		"JWT_JWKS_URL", "https://ju/", "JWT_ISSUER", "ji", "JWT_AUDIENCE", "ja", "JWT_CLOCK_SKEW", "15", "JWT_ROLES_CLAIM", "rc",
+		"JWT_ROLES_ARRAY_CLAIM", "rac", "JWT_ROLE_ADMIN", "ra", "JWT_ROLE_READ_WRITE", "rrw", "JWT_ROLE_READ_ONLY", "rro",
+		"JWT_ROLE_WRITE_ONLY", "rwo", "JWT_SKIP_PATHS", "/skip",
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +75,10 @@ func TestEveryVariable(t *testing.T) {
 		PGUser: "u", PGPassword: "p", PGDatabase: "d", PGUseSSL: true, PoolSize: 40, StatementTimeout: 5 * time.Millisecond,
 		DataDir: "dd", PGBin: "pb", SpoolDir: "fb", PopTimeout: 6 * time.Millisecond, SubscriptionMode: "new", Shards: 7, Writers: 8,
 		HoldWindow: 9 * time.Millisecond, DedupCacheMB: 10, SegmentCacheMB: 11, LogLevel: "warn", LogFormat: "text",
+		Tokens: "admin:0123456789abcdef", JWTEnabled: true, JWTAlgorithm: "HS256,RS256", JWTSecret: "js", JWTPublicKey: publicKey,
+		JWTJWKSURL: "https://ju/", JWTIssuer: "ji", JWTAudience: "ja", JWTClockSkew: 15 * time.Second, JWTRolesClaim: "rc",
+		JWTRolesArrayClaim: "rac", JWTRoleAdmin: "ra", JWTRoleReadWrite: "rrw", JWTRoleReadOnly: "rro", JWTRoleWriteOnly: "rwo",
+		JWTSkipPaths: "/skip",
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -178,6 +186,43 @@ func TestListenAddresses(t *testing.T) {
 	}
 }
 
+// publicKey is an Ed25519 public key of nobody.
+const publicKey = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----"
+
+// TestAuthenticationIsNeeded refuses listeners that others can reach without it, and authentication that cannot work.
+func TestAuthenticationIsNeeded(t *testing.T) {
+	t.Parallel()
+	open := []string{"--listen", "0.0.0.0:80"}
+	const token = "admin:0123456789abcdef"
+	for _, tc := range []struct {
+		args []string
+		env  []string
+		want string // "" means accepted
+	}{
+		{open, nil, "nothing is authenticated"},
+		{open, []string{"POSTHORN_TOKENS", token}, ""},
+		{open, []string{"JWT_ENABLED", "true", "JWT_SECRET", "s"}, ""},
+		{open, []string{"JWT_SECRET", "s"}, "nothing is authenticated"},
+		{open, []string{"POSTHORN_TOKENS", " # none\n"}, "there is no token in it"},
+		{nil, []string{"POSTHORN_TOKENS_FILE", os.DevNull}, "POSTHORN_TOKENS_FILE: the file is empty"},
+		{nil, []string{"JWT_ENABLED", "true"}, "JWT_ENABLED: there is no usable key"},
+		{nil, []string{"JWT_ENABLED", "true", "JWT_SECRET", "s", "JWT_ALGORITHM", "RS256"}, "JWT_ENABLED: there is no usable key"},
+		{nil, []string{"JWT_ENABLED", "true", "JWT_PUBLIC_KEY", publicKey}, ""},
+		{nil, []string{"JWT_ENABLED", "true", "JWT_PUBLIC_KEY", publicKey, "JWT_ALGORITHM", "HS256"}, "JWT_ENABLED: there is no usable key"},
+		{nil, []string{"JWT_ENABLED", "maybe"}, "JWT_ENABLED"},
+		{nil, []string{"JWT_CLOCK_SKEW", "30s"}, "JWT_CLOCK_SKEW"},
+		{nil, []string{"POSTHORN_TOKENS", "0123456789abcdef:admin"}, "POSTHORN_TOKENS: entry 1"},
+	} {
+		_, _, err := load(tc.args, environment(tc.env...))
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%v %v: %v, want %q", tc.args, tc.env, err, tc.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "0123456789abcdef") {
+			t.Errorf("shows the token: %v", err)
+		}
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--no-such-flag"}, {"--pool-size", "many"}, {"stray"}, {"--listen"}} {
@@ -203,6 +248,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"dev", "--help"}, nil, 0, "POSTHORN_SHARDS", ""},
 		{[]string{"version"}, nil, 0, "posthorn 1.2.3 go", ""},
 		{[]string{"serve"}, nil, 1, "", "DATABASE_URL or PG_HOST"},
+		{[]string{"dev", "--listen=0.0.0.0:0", "--allow-insecure"}, nil, 1, "", "loopback address only"},
 		{[]string{"serve"}, []string{"PORT", "x", "DATABASE_URL", "postgres://h/d"}, 1, "", "PORT"},
 		{[]string{"config", "--shards=3"}, []string{"POSTHORN_WRITERS", "4"}, 0, "(--shards)", ""},
 		{[]string{"config"}, []string{"POSTHORN_WRITERS", "4"}, 0, "(POSTHORN_WRITERS)", ""},

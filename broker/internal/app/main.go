@@ -84,6 +84,9 @@ func (p Program) broker(command string, args []string) int {
 	if command == "serve" && !cfg.hasDatabase() {
 		return p.refuse(errors.New("serve needs a database: set DATABASE_URL or PG_HOST (or run posthorn dev)"))
 	}
+	if loopback, _ := loopbackAddress(cfg.Listen); command == "dev" && !loopback {
+		return p.refuse(errors.New("POSTHORN_LISTEN (--listen): posthorn dev listens on a loopback address only; for others there is posthorn serve"))
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	signals := make(chan os.Signal, 2)

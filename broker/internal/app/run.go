@@ -144,7 +144,16 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	if err != nil {
 		return fail("load the API description", err)
 	}
+	authenticator, err := cfg.authenticator(engine.Now, log)
+	if err != nil {
+		return fail("prepare authentication", err)
+	}
+	authenticator.Warm(ctx)
+	if !cfg.JWTEnabled && (cfg.JWTSecret != "" || cfg.JWTPublicKey != "" || cfg.JWTJWKSURL != "") {
+		log.Warn("a key for signed tokens is configured, but they are not accepted", "setting", "JWT_ENABLED")
+	}
 	handler, err := api.New(api.Config{
+		Auth:            authenticator,
 		Engine:          engine,
 		Spec:            spec,
 		Registry:        registry,
@@ -172,7 +181,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	server := newServer(handler, log)
 	go func() { failed <- server.Serve(listener) }()
 	log.Info("listening", "address", listener.Addr().String(), "version", version, "test_clock", testing)
-	if !isLoopback(listener.Addr()) {
+	if !isLoopback(listener.Addr()) && authenticator == nil {
 		log.Warn("other machines can reach this broker, and nothing is authenticated")
 	}
 	managed := ""

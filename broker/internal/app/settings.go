@@ -39,6 +39,23 @@ func (c *Config) settings() []*setting {
 		{flag: "max-body-bytes-in-flight", env: []string{"POSTHORN_MAX_BODY_BYTES_IN_FLIGHT"}, value: integer[int64]{&c.MaxBodyInFlight, 0, 1 << 50}, usage: "most request body `bytes` held at once; 0 = 512 MiB"},
 		{flag: "stop-timeout", env: []string{"POSTHORN_STOP_TIMEOUT"}, value: duration{&c.StopTimeout}, usage: "`duration` for requests in flight to finish; 0 = cut them off"},
 
+		{env: []string{"POSTHORN_TOKENS"}, value: text{&c.Tokens}, secret: true, usage: "accepted tokens, each role:token or role:name:token; empty = none"},
+		{env: []string{"JWT_ENABLED"}, value: boolean{&c.JWTEnabled}, usage: "accept signed tokens"},
+		{env: []string{"JWT_ALGORITHM"}, value: text{&c.JWTAlgorithm}, usage: "accepted algorithms; empty = all that a key fits"},
+		{env: []string{"JWT_SECRET"}, value: text{&c.JWTSecret}, secret: true, usage: "secret of HS256, HS384, HS512; empty = none"},
+		{env: []string{"JWT_PUBLIC_KEY"}, value: text{&c.JWTPublicKey}, secret: true, usage: "PEM of a public key; empty = none"},
+		{env: []string{"JWT_JWKS_URL"}, value: text{&c.JWTJWKSURL}, secret: true, usage: "URL of a set of public keys; empty = none"},
+		{env: []string{"JWT_ISSUER"}, value: text{&c.JWTIssuer}, usage: "required issuer; empty = any"},
+		{env: []string{"JWT_AUDIENCE"}, value: text{&c.JWTAudience}, usage: "required audience; empty = any"},
+		{env: []string{"JWT_CLOCK_SKEW"}, value: seconds{&c.JWTClockSkew}, usage: "tolerance of times in signed tokens in s; 0 = none"},
+		{env: []string{"JWT_ROLES_CLAIM"}, value: text{&c.JWTRolesClaim}, usage: "claim that holds a role"},
+		{env: []string{"JWT_ROLES_ARRAY_CLAIM"}, value: text{&c.JWTRolesArrayClaim}, usage: "claim that holds several roles"},
+		{env: []string{"JWT_ROLE_ADMIN"}, value: text{&c.JWTRoleAdmin}, usage: "what claims call the role admin"},
+		{env: []string{"JWT_ROLE_READ_WRITE"}, value: text{&c.JWTRoleReadWrite}, usage: "what claims call the role read-write"},
+		{env: []string{"JWT_ROLE_READ_ONLY"}, value: text{&c.JWTRoleReadOnly}, usage: "what claims call the role read-only"},
+		{env: []string{"JWT_ROLE_WRITE_ONLY"}, value: text{&c.JWTRoleWriteOnly}, usage: "what claims call the role write-only"},
+		{env: []string{"JWT_SKIP_PATHS"}, value: text{&c.JWTSkipPaths}, usage: "paths answered without a token"},
+
 		{env: []string{"DATABASE_URL"}, value: text{&c.DatabaseURL}, secret: true, usage: "PostgreSQL URL or connection string; empty = the PG_ variables"},
 		{env: []string{"PG_HOST"}, value: text{&c.PGHost}, usage: "PostgreSQL host or socket directory; empty = none"},
 		{env: []string{"PG_PORT"}, value: integer[int]{&c.PGPort, 0, math.MaxUint16}, usage: "PostgreSQL port; 0 = 5432"},
@@ -108,6 +125,9 @@ func (s *setting) fromEnvironment(getenv func(string) string) error {
 				return fmt.Errorf("%s_FILE: %w", name, err)
 			}
 			given, origin = strings.TrimRight(string(content), "\r\n"), name+"_FILE"
+			if given == "" {
+				return fmt.Errorf("%s_FILE: the file is empty", name)
+			}
 		}
 		if given == "" {
 			continue
@@ -295,6 +315,24 @@ func (v millis) String() string {
 		return ""
 	}
 	return strconv.FormatInt(v.p.Milliseconds(), 10)
+}
+
+type seconds struct{ p *time.Duration }
+
+func (v seconds) Set(s string) error {
+	var n int64
+	if err := (integer[int64]{&n, 0, int64(maxDuration / time.Second)}).Set(s); err != nil {
+		return err
+	}
+	*v.p = time.Duration(n) * time.Second
+	return nil
+}
+
+func (v seconds) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return strconv.FormatInt(int64(*v.p/time.Second), 10)
 }
 
 type duration struct{ p *time.Duration }

@@ -159,6 +159,8 @@ var errBusy = errors.New("busy")
 func checkText(e error) string { return "bad " + place + ": " + e.Error() }
 func answer(e error) {
 	errorAnswer(400, checkText(e))
+	errorAnswer(401, "Unauthorized")
+	errorAnswer(403, "Insufficient permissions")
 	errorAnswer(413, fmt.Sprintf("body exceeds %d bytes", limit))
 }
 `
@@ -178,9 +180,8 @@ func TestErrorsFindsDriftInBothDirections(t *testing.T) {
 	check(goodErrors+"func f() { errorAnswer(500, oops) }", `"internal error", which is not in the catalogue`)
 	check(goodErrors+"func f() { errorAnswer(429, errBusy.Error()) }", `"busy", which is not in the catalogue`)
 	check(goodErrors+"func f() { jsonAnswer(400, []byte(`{\"error\":\"odd\"}`)) }", `"odd", which is not in the catalogue`)
-	check(goodErrors+`func f() { errorAnswer(401, "Unauthorized") }`, "error unauthorized: the broker answers it although")
 	check(strings.Replace(goodErrors, "exceeds", "is over", 1), "error large: the broker answers no such text", `"body is over … bytes", which is not`)
-	check("package api", "no error texts found", "error bad: ", "error large: ")
+	check("package api", "no error texts found", "error bad: ", "error unauthorized: ", "error forbidden: ", "error large: ")
 	if _, err := Errors(s, filepath.Join(t.TempDir(), "gone.go")); err == nil {
 		t.Error("a missing file is no error")
 	}
