@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +27,7 @@ func (e *Engine) DedupBytes() int64 { return e.dedupBytes() }
 
 // Frame is a stored message.
 func Frame(id uuid.UUID, txID, payload string) []byte {
-	return appendFrame(nil, id, txID, "", uuid.Nil, time.Time{}, []byte(payload))
+	return appendFrame(nil, &draft{id: id, txID: txID, payload: []byte(payload)})
 }
 
 // FailedFlushes is how many appends or loads of partitions have failed.

@@ -29,6 +29,7 @@ const (
 	flagHasTrace = 1 << 2
 	// flagHasAccepted marks what came from the spool: the segment's time is that of the replay.
 	flagHasAccepted = 1 << 3
+	flagSealed      = 1 << 4 // the payload is an envelope of package seal
 )
 
 const (
@@ -41,46 +42,64 @@ const (
 
 var errCorrupt = errors.New("corrupt segment")
 
-// appendFrame appends the frame of one message to dst. txID and sub are "", trace is uuid.Nil and accepted
-// is zero when the message has none; only what comes from the spool has a time of its own.
-func appendFrame(dst []byte, id uuid.UUID, txID, sub string, trace uuid.UUID, accepted time.Time, payload []byte) []byte {
+// draft is a message that is about to become a frame.
+type draft struct {
+	id       uuid.UUID
+	txID     string // "" means the id's text
+	sub      string
+	trace    uuid.UUID
+	accepted time.Time // zero unless it comes from the spool
+	sealed   bool      // the payload is encrypted
+	payload  []byte
+}
+
+// draft is the message of a frame, to be written again.
+func (f *frame) draft() draft {
+	return draft{f.id, string(f.txID), string(f.sub), f.trace, f.at, f.sealed, f.payload}
+}
+
+// appendFrame appends the frame of one message to dst.
+func appendFrame(dst []byte, d *draft) []byte {
 	var flags byte
-	size := 1 + len(id) + len(payload)
-	if txID == "" {
+	size := 1 + len(d.id) + len(d.payload)
+	if d.txID == "" {
 		flags |= flagOwnTxID
 	} else {
-		size += uvarintLen(len(txID)) + len(txID)
+		size += uvarintLen(len(d.txID)) + len(d.txID)
 	}
-	if sub != "" {
+	if d.sub != "" {
 		flags |= flagHasSub
-		size += uvarintLen(len(sub)) + len(sub)
+		size += uvarintLen(len(d.sub)) + len(d.sub)
 	}
-	if trace != uuid.Nil {
+	if d.trace != uuid.Nil {
 		flags |= flagHasTrace
-		size += len(trace)
+		size += len(d.trace)
 	}
-	if !accepted.IsZero() {
+	if !d.accepted.IsZero() {
 		flags |= flagHasAccepted
 		size += 8
 	}
+	if d.sealed {
+		flags |= flagSealed
+	}
 	dst = binary.AppendUvarint(dst, uint64(size))
 	dst = append(dst, flags)
-	dst = append(dst, id[:]...)
-	if txID != "" {
-		dst = binary.AppendUvarint(dst, uint64(len(txID)))
-		dst = append(dst, txID...)
+	dst = append(dst, d.id[:]...)
+	if d.txID != "" {
+		dst = binary.AppendUvarint(dst, uint64(len(d.txID)))
+		dst = append(dst, d.txID...)
 	}
-	if sub != "" {
-		dst = binary.AppendUvarint(dst, uint64(len(sub)))
-		dst = append(dst, sub...)
+	if d.sub != "" {
+		dst = binary.AppendUvarint(dst, uint64(len(d.sub)))
+		dst = append(dst, d.sub...)
 	}
-	if trace != uuid.Nil {
-		dst = append(dst, trace[:]...)
+	if d.trace != uuid.Nil {
+		dst = append(dst, d.trace[:]...)
 	}
-	if !accepted.IsZero() {
-		dst = binary.BigEndian.AppendUint64(dst, uint64(accepted.UnixMicro()))
+	if !d.accepted.IsZero() {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(d.accepted.UnixMicro()))
 	}
-	return append(dst, payload...)
+	return append(dst, d.payload...)
 }
 
 func uvarintLen(n int) int {
@@ -98,6 +117,7 @@ type frame struct {
 	sub     []byte
 	trace   uuid.UUID
 	at      time.Time // when it was accepted, if it comes from the spool
+	sealed  bool      // the payload is encrypted: Engine.open opens it
 	payload []byte
 }
 
@@ -131,7 +151,7 @@ func decodeFrame(b []byte) (frame, int, error) {
 	}
 	body, size := b[n:n+int(length)], n+int(length)
 	flags := body[0]
-	f := frame{id: uuid.UUID(body[1:17])}
+	f := frame{id: uuid.UUID(body[1:17]), sealed: flags&flagSealed != 0}
 	body = body[17:]
 	var ok bool
 	if flags&flagOwnTxID == 0 {

@@ -19,15 +19,17 @@ func TestFramesRoundTrip(t *testing.T) {
 		{id: id, at: time.UnixMicro(1_800_000_000_000_001), payload: []byte("{}")},
 		{id: id, trace: uuid.Max, payload: []byte("[]")},
 		{id: id, trace: uuid.Max, txID: []byte("t"), sub: []byte("s"), at: time.UnixMicro(1), payload: []byte("0")},
+		{id: id, sealed: true, payload: []byte("envelope")},
 		{id: id, sub: []byte("producer"), payload: []byte("\"\xed\xa0\x80\"")},
 		{id: id, txID: bytes.Repeat([]byte("x"), 1024), sub: bytes.Repeat([]byte("s"), 300), payload: bytes.Repeat([]byte(" "), 1<<20)},
 	} {
-		encoded := appendFrame([]byte("before"), want.id, string(want.txID), string(want.sub), want.trace, want.at, want.payload)[len("before"):]
+		d := want.draft()
+		encoded := appendFrame([]byte("before"), &d)[len("before"):]
 		got, size, err := decodeFrame(append(encoded, "after"...))
 		if err != nil || size != len(encoded) {
 			t.Fatalf("decoded %d of %d bytes: %v", size, len(encoded), err)
 		}
-		if got.id != want.id || !bytes.Equal(got.txID, want.txID) || !bytes.Equal(got.sub, want.sub) || !bytes.Equal(got.payload, want.payload) || !got.at.Equal(want.at) || got.trace != want.trace {
+		if got.id != want.id || !bytes.Equal(got.txID, want.txID) || !bytes.Equal(got.sub, want.sub) || !bytes.Equal(got.payload, want.payload) || !got.at.Equal(want.at) || got.trace != want.trace || got.sealed != want.sealed {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		item := PushItem{TransactionID: string(want.txID), ProducerSub: string(want.sub), TraceID: want.trace, Payload: want.payload}
@@ -46,7 +48,7 @@ func TestSegmentsRoundTrip(t *testing.T) {
 	} {
 		var frames, hashes []byte
 		for i := range 3 {
-			frames = appendFrame(frames, uuid.New(), "", "", uuid.Nil, time.Time{}, payload[i:])
+			frames = appendFrame(frames, &draft{id: uuid.New(), payload: payload[i:]})
 			hashes = appendHash(hashes, uint64(i))
 		}
 		format, column := pack(frames)
@@ -89,7 +91,7 @@ func noise(n int) []byte {
 }
 
 func FuzzDecodeFrame(f *testing.F) {
-	f.Add(appendFrame(nil, uuid.Nil, "tx", "sub", uuid.Max, time.UnixMicro(1), []byte("{}")))
+	f.Add(appendFrame(nil, &draft{txID: "tx", sub: "sub", trace: uuid.Max, accepted: time.UnixMicro(1), sealed: true, payload: []byte("{}")}))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Add([]byte{17, flagHasTrace})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -104,7 +106,7 @@ func FuzzDecodeFrame(f *testing.F) {
 }
 
 func FuzzUnpack(f *testing.F) {
-	_, column := pack(appendFrame(nil, uuid.Nil, "tx", "", uuid.Nil, time.Time{}, []byte("{}")))
+	_, column := pack(appendFrame(nil, &draft{txID: "tx", payload: []byte("{}")}))
 	f.Add(int16(formatPlain), 1, len(column), column)
 	f.Add(int16(formatS2), 3, 100, []byte{0xff, 0xff, 0xff, 0x7f, 0})
 	f.Fuzz(func(t *testing.T, format int16, count, size int, frames []byte) {
@@ -168,7 +170,7 @@ func TestBudgetOfAnAnswer(t *testing.T) {
 	s := &segment{base: 10}
 	for range 5 {
 		s.starts = append(s.starts, uint32(len(frames)))
-		frames = appendFrame(frames, uuid.Nil, "", "", uuid.Nil, time.Time{}, make([]byte, 82)) // 100 bytes each
+		frames = appendFrame(frames, &draft{payload: make([]byte, 82)}) // 100 bytes each
 	}
 	s.frames = frames
 	for _, c := range []struct {

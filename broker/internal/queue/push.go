@@ -219,7 +219,7 @@ next:
 		}
 		kept := &g.entries[len(g.entries)-1]
 		kept.start = len(g.frames)
-		g.frames = appendFrame(g.frames, en.id, en.txID, it.ProducerSub, it.TraceID, time.Time{}, it.Payload)
+		g.frames = appendFrame(g.frames, &draft{id: en.id, txID: en.txID, sub: it.ProducerSub, trace: it.TraceID, payload: it.Payload})
 		kept.end = len(g.frames)
 	}
 	return groups, followers

@@ -382,7 +382,9 @@ func (e *Engine) replayGroups(entries []spool.Entry) (groups []*pushGroup, malfo
 			groups = append(groups, g)
 		}
 		start := len(g.frames)
-		g.frames = appendFrame(g.frames, f.id, string(f.txID), string(f.sub), f.trace, entry.At, f.payload)
+		d := f.draft()
+		d.accepted = entry.At
+		g.frames = appendFrame(g.frames, &d)
 		g.entries = append(g.entries, pushEntry{
 			id: f.id, txID: string(f.txID), hash: e.hash(f.transactionID()), at: entry.At, start: start, end: len(g.frames),
 		})
