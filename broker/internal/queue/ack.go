@@ -27,7 +27,8 @@ type ackGroup struct {
 	seen  cursorRow             // what is known of the cursor
 	batch leasedBatch
 	plan  ackPlan
-	lost  bool // an attempt to carry out the plan had no answer
+	lost  bool  // an attempt to carry out the plan had no answer
+	seeks int64 // of the cursor, when the plan was carried out
 }
 
 // ackEntry is one item of a group.
@@ -570,7 +571,7 @@ with want as materialized (
       and c.lease_id is not distinct from nullif(w.known_lease, '')::uuid
       and (not w.must_live or c.lease_until > clock_timestamp() + $11::interval)
       and clock_timestamp() + $11::interval < $25::timestamptz
-    returning w.i
+    returning w.i, c.seeks
 ), buried as (
     insert into dead_letter (queue_id, partition_id, group_name, log_offset, message_id, transaction_id,
                              trace_id, producer_sub, error, retries, payload, created_at, failed_at)
@@ -583,7 +584,7 @@ with want as materialized (
                trace_id, producer_sub, error, retries, payload, created_at)
     join moved m on m.i = d.i
 )
-select i from moved`
+select i, seeks from moved`
 
 // sendAcks carries out plans and returns the units whose cursor was not as known.
 func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ackGroup, err error) {
@@ -594,11 +595,7 @@ func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ack
 	moved := make([]bool, len(units))
 	err = e.retrying(ctx, "ack", func(ctx context.Context) error {
 		rows, _ := e.pool.Query(ctx, sqlAck, append(args, e.latest(ctx))...) // its error comes with the rows
-		var i int
-		_, err := pgx.ForEachRow(rows, []any{&i}, func() error {
-			moved[i] = true
-			return nil
-		})
+		err := readMoved(rows, units, moved)
 		if err != nil && pg.UnknownOutcome(err) {
 			clear(moved)
 			for _, u := range units {
@@ -622,6 +619,17 @@ func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ack
 	return missed, nil
 }
 
+// readMoved notes which units the answer of sqlAck says were carried out.
+func readMoved(rows pgx.Rows, units []*ackGroup, moved []bool) error {
+	var i int
+	var seeks int64
+	_, err := pgx.ForEachRow(rows, []any{&i, &seeks}, func() error {
+		moved[i], units[i].seeks = true, seeks
+		return nil
+	})
+	return err
+}
+
 // acked takes plans that were carried out into memory.
 func (p *popper) acked(units []*ackGroup) {
 	now := p.engine.clock.Now()
@@ -629,6 +637,10 @@ func (p *popper) acked(units []*ackGroup) {
 	defer p.mu.Unlock()
 	for _, u := range units {
 		c := u.cursor
+		if u.seeks < c.seeks {
+			continue // a seek came after it
+		}
+		c.seeks, c.stored = u.seeks, true
 		c.committed, c.retries = u.plan.committed, u.plan.retries
 		if u.plan.release {
 			c.leaseID, c.leaseTill = uuid.Nil, time.Time{}

@@ -25,6 +25,7 @@ type catalog struct {
 	byID    map[int64]*partition
 	byUUID  map[uuid.UUID]*partition
 	version int64              // every change of a queue row up to this version is here
+	groups  int64              // every change of a consumer group up to this version is known to the popper
 	deleted map[int64]struct{} // queues that must not come back by an answer that is older
 }
 
@@ -99,6 +100,12 @@ func (c *catalog) seen() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.version
+}
+
+func (c *catalog) seenGroups() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.groups
 }
 
 func (c *catalog) queue(name string) *queueState {

@@ -46,7 +46,7 @@ func (e *Engine) claim(round []*serving) {
 		for _, t := range s.takes {
 			t.cursor.state = cursorIdle // until finish places it
 			if t.claimed {
-				t.cursor.claimed(s, t)
+				t.cursor.claimed(s, t, t.seeks)
 			}
 		}
 	}
@@ -73,8 +73,12 @@ func (e *Engine) claimRound(ctx context.Context, round []*serving) error {
 	return e.sendClaims(ctx, round)
 }
 
-// claimed takes a successful claim into memory. The caller holds popper.mu.
-func (c *cursor) claimed(s *serving, t *take) {
+// claimed takes a successful claim into memory, unless a seek came after it. The caller holds popper.mu.
+func (c *cursor) claimed(s *serving, t *take, seeks int64) {
+	if seeks < c.seeks {
+		return
+	}
+	c.seeks, c.stored = seeks, true
 	c.attempt, c.delivered = t.attempt, max(c.delivered, t.to)
 	if s.waiter.request.AutoAck {
 		c.committed, c.retries = t.to, 0
@@ -263,7 +267,8 @@ func (t *take) cut(room *budget, now time.Time) {
 // A claim takes a cursor that is where the broker knows it and not under a live lease. Each row
 // is locked before its condition and the lease's time are evaluated; rows are taken in order, so
 // that two brokers never wait for each other in a circle. For an automatic ack lease_end carries
-// the known offset, since committed is already the new one.
+// the known offset, since committed is already the new one. A group that was deleted, or whose subscription
+// is not as known, claims nothing.
 const sqlClaim = `
 insert into cursor as c (partition_id, group_id, committed, delivered, attempt, retries, lease_id, lease_end, lease_until, updated_at)
 select w.partition_id, w.group_id,
@@ -272,8 +277,9 @@ select w.partition_id, w.group_id,
        case when w.auto then w.known else w.past end,
        case when not w.auto then clock_timestamp() + $8::interval + w.lease end,
        clock_timestamp() + $8::interval
-from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::interval[], $7::boolean[])
-     as w (partition_id, group_id, known, past, lease_id, lease, auto)
+from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::interval[], $7::boolean[], $10::bigint[])
+     as w (partition_id, group_id, known, past, lease_id, lease, auto, version)
+join consumer_group g on g.id = w.group_id and g.version = w.version
 where clock_timestamp() + $8::interval < $9::timestamptz
 order by w.partition_id, w.group_id
 on conflict (partition_id, group_id) do update set
@@ -287,7 +293,7 @@ on conflict (partition_id, group_id) do update set
     updated_at  = clock_timestamp() + $8::interval
 where c.committed = case when excluded.lease_id is null then excluded.lease_end else excluded.committed end
   and (c.lease_until is null or c.lease_until <= clock_timestamp() + $8::interval)
-returning c.partition_id, c.group_id, c.attempt, coalesce(c.lease_until, to_timestamp(0)), c.updated_at`
+returning c.partition_id, c.group_id, c.seeks, c.attempt, coalesce(c.lease_until, to_timestamp(0)), c.updated_at`
 
 const sqlInsertLease = `
 insert into lease (id, partition_ids, expires_at) values ($1, $2, clock_timestamp() + $3::interval + $4::interval)
@@ -295,7 +301,7 @@ on conflict (id) do nothing`
 
 // sendClaims claims what the round's takes found.
 func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
-	var partitions, groups, known, past []int64
+	var partitions, groups, known, past, versions []int64
 	var leases []string
 	var times []time.Duration
 	var autos []bool
@@ -310,6 +316,7 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 			c := t.cursor
 			partitions = append(partitions, c.part.id)
 			groups = append(groups, c.group.id)
+			versions = append(versions, t.version)
 			known = append(known, t.committed)
 			past = append(past, t.to)
 			leases = append(leases, s.lease.String())
@@ -331,13 +338,14 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 		for s, ids := range shared {
 			batch.Queue(sqlInsertLease, s.lease, ids, offset, leaseTime(s.waiter.request, s.takes[0].cursor.group.queue))
 		}
-		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset, e.latest(ctx)).Query(func(rows pgx.Rows) error {
+		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset, e.latest(ctx), versions).Query(func(rows pgx.Rows) error {
 			var key cursorKey
+			var seeks int64
 			var attempt int
 			var till, now time.Time
-			_, err := pgx.ForEachRow(rows, []any{&key.partitionID, &key.groupID, &attempt, &till, &now}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&key.partitionID, &key.groupID, &seeks, &attempt, &till, &now}, func() error {
 				t := byKey[key]
-				t.claimed, t.attempt, t.leaseTill = true, attempt, till
+				t.claimed, t.seeks, t.attempt, t.leaseTill = true, seeks, attempt, till
 				e.clock.Observe(now)
 				return nil
 			})
@@ -386,7 +394,7 @@ func (e *Engine) learnMissed(ctx context.Context, round []*serving) error {
 			}
 			t.claimed, t.attempt, t.leaseTill = true, row.attempt, row.leaseTill
 			e.pops.mu.Lock()
-			t.cursor.claimed(s, t)
+			t.cursor.claimed(s, t, row.seeks)
 			e.pops.mu.Unlock()
 		}
 	}

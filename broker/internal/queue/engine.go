@@ -116,8 +116,8 @@ const sqlSeedShards = `
 insert into shard (id, head) select i, 0 from generate_series(0, $1::int - 1) as i on conflict do nothing`
 
 const sqlHeads = `
-select s.id, s.head, g.catalog_version, g.clock_offset, clock_timestamp() + g.clock_offset
-from shard s cross join setting g
+select s.id, s.head, g.catalog_version, l.version, g.clock_offset, clock_timestamp() + g.clock_offset
+from shard s cross join setting g cross join group_log l
 order by s.id`
 
 // Open prepares an engine on a migrated database. Start starts it.
@@ -190,6 +190,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.refreshCatalog(ctx); err != nil {
 		return fmt.Errorf("read the queues: %w", err)
 	}
+	e.catalog.groups = heads.groups // no group is in memory yet
 	e.endless = context.WithoutCancel(ctx)
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for range e.cfg.Writers {
@@ -350,7 +351,8 @@ type querier interface {
 // headState is what one look at the shards saw.
 type headState struct {
 	head    []int64
-	version int64
+	version int64 // of the catalog
+	groups  int64 // of the log of consumer groups
 }
 
 func (e *Engine) readHeads(ctx context.Context) (headState, error) {
@@ -363,7 +365,7 @@ func (e *Engine) readHeads(ctx context.Context) (headState, error) {
 	if err != nil {
 		return heads, err
 	}
-	_, err = pgx.ForEachRow(rows, []any{&id, &head, &heads.version, &offset, &now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &head, &heads.version, &heads.groups, &offset, &now}, func() error {
 		if id < 0 || id >= len(heads.head) {
 			return fmt.Errorf("shard %d of %d", id, len(heads.head))
 		}
@@ -410,6 +412,11 @@ func (e *Engine) checkAppends(ctx context.Context) error {
 		}
 		if heads.version > e.catalog.seen() {
 			if err := e.refreshCatalog(ctx); err != nil {
+				return err
+			}
+		}
+		if heads.groups > e.catalog.seenGroups() {
+			if err := e.refreshGroups(ctx); err != nil {
 				return err
 			}
 		}

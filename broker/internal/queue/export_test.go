@@ -2,6 +2,9 @@ package queue
 
 import (
 
+	"context"
+	"time"
+
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -38,3 +41,6 @@ func (e *Engine) UnknownCommits() int { return int(counted(e.metrics.unknownComm
 
 // UnknownLanded is how many commits that lost their answer had happened.
 func (e *Engine) UnknownLanded() int { return int(counted(e.metrics.unknownLanded)) }
+
+// Tidy removes what nobody needs any more, now.
+func (e *Engine) Tidy(ctx context.Context) error { return e.tidy(ctx) }

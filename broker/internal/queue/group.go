@@ -19,12 +19,16 @@ import (
 // may be behind the truth, which stands in the cursor rows: a claim or an ack that finds a row
 // different from what is known changes nothing and is told the truth.
 //
+// The id of a group changes when it is deleted, so that nothing of a deleted group counts for its successor.
+//
 // Everything but the first block is guarded by popper.mu.
 type group struct {
 	id    int64
 	queue *queueState
 	name  string
-	from  time.Time // only messages created then or later; zero means all
+
+	from    time.Time // only messages created then or later; zero means all
+	version int64     // of the subscription
 
 	cursors map[int64]*cursor // by partition
 	ready   list.List         // of *cursor: there is something to deliver
@@ -49,6 +53,8 @@ type cursor struct {
 	leaseID   uuid.UUID // uuid.Nil means none
 	leaseEnd  int64
 	leaseTill time.Time
+	seeks     int64 // how often it was moved by hand: what is read from before a seek counts no more
+	stored    bool  // it has a row; otherwise it is where the group's subscription puts it
 	hole      int64 // nothing is left in the log before it
 
 	state    cursorState
@@ -221,11 +227,11 @@ with created as (
            clock_timestamp() + $5::interval
     from queue q where q.id = $1 and $6
     on conflict (queue_id, name) do nothing
-    returning id, from_at
+    returning id
 )
-select id, from_at from created
+select id from created
 union all
-select id, from_at from consumer_group where queue_id = $1 and name = $2`
+select id from consumer_group where queue_id = $1 and name = $2`
 
 // seeding is where a group that does not exist yet begins.
 type seeding struct {
@@ -272,11 +278,10 @@ func (e *Engine) registerGroup(q *queueState, name string, seed seeding) (*group
 			mode, from = "new", &seed.from
 		}
 	}
-	g := &group{queue: q, name: name, cursors: map[int64]*cursor{}, strange: map[int64]struct{}{}}
 	for range maxRaces {
-		var since *time.Time
+		g := &group{queue: q, name: name, cursors: map[int64]*cursor{}, strange: map[int64]struct{}{}}
 		err := e.retrying(e.ctx, "register a consumer group", func(ctx context.Context) error {
-			return e.pool.QueryRow(ctx, sqlRegisterGroup, q.id, name, mode, from, e.clockOffset(), seed.create).Scan(&g.id, &since)
+			return e.pool.QueryRow(ctx, sqlRegisterGroup, q.id, name, mode, from, e.clockOffset(), seed.create).Scan(&g.id)
 		})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows) && !seed.create:
@@ -292,32 +297,55 @@ func (e *Engine) registerGroup(q *queueState, name string, seed seeding) (*group
 		case err != nil:
 			return nil, err
 		}
-		if since != nil {
-			g.from = *since
+		err = e.loadGroup(e.ctx, g)
+		if errors.Is(err, errGroupGone) {
+			continue // it was deleted in between
 		}
-		return g, e.loadGroup(e.ctx, g)
+		return g, err
 	}
 	return nil, fmt.Errorf("register a consumer group: %w", errRace)
 }
 
+// sqlFirstSince is the offset of the first message of partition p that was created at or after a time, its
+// end if there is none. The times of a partition never go back, so the log is searched by halves.
+func sqlFirstSince(at string) string {
+	return `(
+    with recursive search (low, high) as (
+        select 0::bigint, coalesce((select base + count from segment where partition_id = p.id order by base desc limit 1), 0)
+        union all
+        select case when s.created_at >= ` + at + ` then k.low else greatest(coalesce(s.past, 0), (k.low + k.high) / 2 + 1) end,
+               case when s.created_at >= ` + at + ` then s.base else k.high end
+        from search k
+        left join lateral (
+            select base, base + count as past, created_at from segment
+            where partition_id = p.id and base <= (k.low + k.high) / 2 order by base desc limit 1
+        ) s on true
+        where k.low < k.high
+    )
+    select low from search where low >= high
+)`
+}
+
 // A cursor that does not exist yet begins after the messages that its group does not want.
-const sqlLoadCursors = `
-select p.id, p.uuid, p.queue_id, p.name, p.shard, p.created_at,
+var sqlLoadCursors = `
+select g.version, g.from_at, coalesce(p.id, 0), coalesce(p.uuid, '00000000-0000-0000-0000-000000000000'), g.queue_id,
+       coalesce(p.name, ''), coalesce(p.shard, 0), coalesce(p.created_at, to_timestamp(0)),
        coalesce(t.tail, 0), coalesce(t.last_at, to_timestamp(0)),
-       coalesce(c.committed, f.seed, 0), coalesce(c.delivered, 0), coalesce(c.attempt, 0), coalesce(c.retries, 0),
+       c.partition_id is not null, coalesce(c.seeks, 0),
+       coalesce(c.committed, case when g.from_at is not null then ` + sqlFirstSince("g.from_at") + ` end, 0),
+       coalesce(c.delivered, 0), coalesce(c.attempt, 0), coalesce(c.retries, 0),
        c.lease_id, coalesce(c.lease_end, 0), coalesce(c.lease_until, to_timestamp(0))
-from partition p
+from consumer_group g
+left join partition p on p.queue_id = g.queue_id and ($2::bigint[] is null or p.id = any ($2))
 left join lateral (
     select base + count as tail, created_at as last_at from segment
     where partition_id = p.id order by base desc limit 1
 ) t on true
-left join cursor c on c.partition_id = p.id and c.group_id = $2
-left join lateral (
-    select base + count as seed from segment
-    where $3::timestamptz is not null and c.partition_id is null and partition_id = p.id and created_at < $3
-    order by base desc limit 1
-) f on true
-where p.queue_id = $1 and ($4::bigint[] is null or p.id = any ($4))`
+left join cursor c on c.partition_id = p.id and c.group_id = g.id
+where g.id = $1`
+
+// errGroupGone says that a consumer group was deleted.
+var errGroupGone = errors.New("the consumer group was deleted")
 
 // loadGroup publishes a group and reads its cursors. It is published first, so that appends while
 // it is being read are not missed: what is known of a partition's tail only grows.
@@ -330,29 +358,60 @@ func (e *Engine) loadGroup(ctx context.Context, g *group) error {
 	return nil
 }
 
-// loadCursors reads the cursors of some partitions of a queue for a group, or of all with nil.
+// subscription is what a group's row says of where its cursors begin.
+type subscription struct {
+	version int64
+	from    time.Time
+}
+
+// loadedCursor is a cursor as it was read, with its partition.
+type loadedCursor struct {
+	part *partition
+	row  cursorRow
+}
+
+// loadCursors reads the cursors of some partitions of a queue for a group, or of all with nil. A group
+// that was deleted is forgotten, and errGroupGone.
 func (e *Engine) loadCursors(ctx context.Context, g *group, partitions []int64) error {
-	type loadedCursor struct {
-		part *partition
-		row  cursorRow
+	loaded, sub, err := e.readGroup(ctx, g, partitions)
+	if err != nil {
+		return err
 	}
-	var loaded []loadedCursor
-	var from *time.Time
-	if !g.from.IsZero() {
-		from = &g.from
+	if sub == nil {
+		e.pops.groupRemoved(g)
+		return errGroupGone
 	}
-	err := e.retrying(ctx, "read the cursors of a consumer group", func(ctx context.Context) error {
-		loaded = nil
-		rows, err := e.pool.Query(ctx, sqlLoadCursors, g.queue.id, g.id, from, partitions)
+	if e.pops.loaded(g, partitions, loaded, sub) {
+		return nil
+	}
+	return e.loadCursors(ctx, g, nil) // its subscription has changed, which concerns all cursors
+}
+
+// readGroup reads cursors of a group with its subscription, nil when the group is no more.
+func (e *Engine) readGroup(ctx context.Context, g *group, partitions []int64) (loaded []loadedCursor, sub *subscription, err error) {
+	err = e.retrying(ctx, "read the cursors of a consumer group", func(ctx context.Context) error {
+		loaded, sub = nil, nil
+		rows, err := e.pool.Query(ctx, sqlLoadCursors, g.id, partitions)
 		if err != nil {
 			return err
 		}
+		var version, tail int64
+		var from *time.Time
 		var pr partitionRow
-		var tail int64
 		var last time.Time
 		var cr cursorRow
-		fields := append(pr.fields(), &tail, &last)
+		fields := append([]any{&version, &from}, pr.fields()...)
+		fields = append(fields, &tail, &last, &cr.stored, &cr.seeks)
 		_, err = pgx.ForEachRow(rows, append(fields, cr.fields()...), func() error {
+			if sub == nil {
+				sub = &subscription{version: version}
+				if from != nil {
+					sub.from = *from
+				}
+			}
+			if pr.id == 0 {
+				return nil // no partition
+			}
 			p := e.learnPartition(&pr)
 			if p == nil {
 				return nil
@@ -364,19 +423,31 @@ func (e *Engine) loadCursors(ctx context.Context, g *group, partitions []int64) 
 		})
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	now := e.clock.Now()
-	p := e.pops
+	return loaded, sub, err
+}
+
+// loaded takes what was read of a group into memory. It is false when the subscription is not the known
+// one, unless it is newer and all cursors were read.
+func (p *popper) loaded(g *group, partitions []int64, loaded []loadedCursor, sub *subscription) bool {
+	now := p.engine.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	changed := sub.version > g.version
+	if sub.version < g.version || changed && g.loaded && partitions != nil {
+		return false
+	}
+	if changed || !g.loaded {
+		g.version, g.from = sub.version, sub.from
+	}
 	for i := range loaded {
+		row := &loaded[i].row
 		c := g.cursors[loaded[i].part.id]
 		if c == nil {
 			c = &cursor{group: g, part: loaded[i].part}
 			g.cursors[c.part.id] = c
-			c.learn(&loaded[i].row)
+			c.learn(row)
+		} else if row.seeks > c.seeks || changed && !c.stored {
+			c.learn(row)
 		}
 		p.place(c, now)
 		p.findLost(g, c.part, c)
@@ -389,11 +460,13 @@ func (e *Engine) loadCursors(ctx context.Context, g *group, partitions []int64) 
 		}
 	}
 	p.kick()
-	return nil
+	return true
 }
 
 // cursorRow is what a cursor row says.
 type cursorRow struct {
+	stored    bool // there is a row
+	seeks     int64
 	committed int64
 	delivered int64
 	attempt   int
@@ -407,8 +480,15 @@ func (r *cursorRow) fields() []any {
 	return []any{&r.committed, &r.delivered, &r.attempt, &r.retries, &r.leaseID, &r.leaseEnd, &r.leaseTill}
 }
 
-// learn replaces what is known of a cursor. The caller holds popper.mu.
+// learn replaces what is known of a cursor, unless that is from after a later seek. The caller holds popper.mu.
 func (c *cursor) learn(r *cursorRow) {
+	if r.seeks < c.seeks {
+		return
+	}
+	if r.seeks > c.seeks {
+		c.seeks, c.hole, c.notUntil = r.seeks, 0, time.Time{}
+	}
+	c.stored = r.stored
 	c.committed, c.delivered, c.attempt, c.retries = r.committed, r.delivered, r.attempt, r.retries
 	c.leaseID, c.leaseEnd, c.leaseTill = uuid.Nil, r.leaseEnd, r.leaseTill
 	if r.leaseID != nil {
@@ -417,17 +497,20 @@ func (c *cursor) learn(r *cursorRow) {
 }
 
 const sqlReadCursors = `
-select c.partition_id, c.group_id, c.committed, c.delivered, c.attempt, c.retries,
+select w.partition_id, w.group_id, coalesce(g.version, -1), c.partition_id is not null, coalesce(c.seeks, 0),
+       coalesce(c.committed, 0), coalesce(c.delivered, 0), coalesce(c.attempt, 0), coalesce(c.retries, 0),
        c.lease_id, coalesce(c.lease_end, 0), coalesce(c.lease_until, to_timestamp(0)),
        clock_timestamp() + $3::interval
 from unnest($1::bigint[], $2::bigint[]) as w (partition_id, group_id)
-join cursor c on c.partition_id = w.partition_id and c.group_id = w.group_id`
+left join consumer_group g on g.id = w.group_id
+left join cursor c on c.partition_id = w.partition_id and c.group_id = w.group_id and g.id is not null`
 
 type cursorKey struct{ partitionID, groupID int64 }
 
 func (c *cursor) key() cursorKey { return cursorKey{c.part.id, c.group.id} }
 
-// readCursors asks for the truth about cursors and makes it known. It returns the rows that exist.
+// readCursors asks for the truth about cursors and makes it known. It returns the rows that exist. Groups
+// that were deleted or whose subscription has changed are read anew.
 func (e *Engine) readCursors(ctx context.Context, cursors []*cursor) (map[cursorKey]cursorRow, error) {
 	partitions := make([]int64, len(cursors))
 	groups := make([]int64, len(cursors))
@@ -435,18 +518,24 @@ func (e *Engine) readCursors(ctx context.Context, cursors []*cursor) (map[cursor
 		partitions[i], groups[i] = c.part.id, c.group.id
 	}
 	var found map[cursorKey]cursorRow
+	var versions map[int64]int64 // by group; -1 for one that is no more
 	err := e.retrying(ctx, "read cursors", func(ctx context.Context) error {
 		found = make(map[cursorKey]cursorRow, len(cursors))
+		versions = map[int64]int64{}
 		rows, err := e.pool.Query(ctx, sqlReadCursors, partitions, groups, e.clockOffset())
 		if err != nil {
 			return err
 		}
 		var key cursorKey
+		var version int64
 		var row cursorRow
 		var now time.Time
-		fields := append([]any{&key.partitionID, &key.groupID}, row.fields()...)
+		fields := append([]any{&key.partitionID, &key.groupID, &version, &row.stored, &row.seeks}, row.fields()...)
 		_, err = pgx.ForEachRow(rows, append(fields, &now), func() error {
-			found[key] = row
+			versions[key.groupID] = version
+			if row.stored {
+				found[key] = row
+			}
 			row.leaseID = nil
 			e.clock.Observe(now)
 			return nil
@@ -456,8 +545,17 @@ func (e *Engine) readCursors(ctx context.Context, cursors []*cursor) (map[cursor
 	if err != nil {
 		return nil, err
 	}
-	now := e.clock.Now()
-	p := e.pops
+	for _, g := range e.pops.learned(cursors, found, versions) {
+		if err := e.loadCursors(ctx, g, nil); err != nil && !errors.Is(err, errGroupGone) {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// learned takes what was read of cursors into memory, and returns the groups that changed.
+func (p *popper) learned(cursors []*cursor, found map[cursorKey]cursorRow, versions map[int64]int64) (changed []*group) {
+	now := p.engine.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range cursors {
@@ -465,7 +563,10 @@ func (e *Engine) readCursors(ctx context.Context, cursors []*cursor) (map[cursor
 			c.learn(&row)
 			p.place(c, now)
 		}
+		if v := versions[c.group.id]; (v < 0 || v > c.group.version) && !c.group.removed && !slices.Contains(changed, c.group) {
+			changed = append(changed, c.group)
+		}
 	}
 	p.kick()
-	return found, nil
+	return changed
 }

@@ -14,11 +14,11 @@ with renewed as (
     update cursor c set lease_until = greatest(c.lease_until, clock_timestamp() + $3::interval + $4::interval)
     where c.partition_id = any (coalesce((select partition_ids from lease where id = $1), array[$2::bigint]))
       and c.lease_id = $1 and c.lease_until > clock_timestamp() + $3::interval
-    returning c.partition_id, c.group_id, c.lease_until
+    returning c.partition_id, c.group_id, c.seeks, c.lease_until
 ), kept as (
     update lease set expires_at = greatest(expires_at, (select max(lease_until) from renewed)) where id = $1
 )
-select partition_id, group_id, lease_until from renewed`
+select partition_id, group_id, seeks, lease_until from renewed`
 
 // ExtendLease makes every live lease row of the id last until d from now, at least.
 // An id that is unknown or whose leases have expired renews nothing; that is no error.
@@ -28,8 +28,9 @@ func (e *Engine) ExtendLease(ctx context.Context, leaseID string, d time.Duratio
 		return Lease{}, nil // an id that is none names no lease
 	}
 	type renewal struct {
-		key  cursorKey
-		till time.Time
+		key   cursorKey
+		seeks int64
+		till  time.Time
 	}
 	var renewals []renewal
 	err = e.retrying(ctx, "extend a lease", func(ctx context.Context) error {
@@ -39,7 +40,7 @@ func (e *Engine) ExtendLease(ctx context.Context, leaseID string, d time.Duratio
 			return err
 		}
 		var r renewal
-		_, err = pgx.ForEachRow(rows, []any{&r.key.partitionID, &r.key.groupID, &r.till}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&r.key.partitionID, &r.key.groupID, &r.seeks, &r.till}, func() error {
 			renewals = append(renewals, r)
 			return nil
 		})
@@ -62,7 +63,7 @@ func (e *Engine) ExtendLease(ctx context.Context, leaseID string, d time.Duratio
 			continue
 		}
 		for _, g := range part.queue.groups {
-			if c := g.cursors[part.id]; c != nil && g.id == r.key.groupID {
+			if c := g.cursors[part.id]; c != nil && g.id == r.key.groupID && c.seeks <= r.seeks {
 				c.leaseID, c.leaseTill = id, r.till
 				p.place(c, now)
 			}

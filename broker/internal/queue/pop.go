@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -75,6 +76,8 @@ type popOutcome struct {
 	result PopResult
 	err    error
 	retry  bool // nothing was claimed: it may be parked again
+
+	orphaned bool // nothing was claimed, and a group was deleted: it begins anew
 }
 
 func newPopper(e *Engine) *popper {
@@ -110,21 +113,34 @@ func (e *Engine) Pop(ctx context.Context, r PopRequest) (PopResult, error) {
 	return result, err
 }
 
+// pop takes messages. When a group of the pop is deleted meanwhile, it begins anew.
 func (e *Engine) pop(ctx context.Context, w *waiter) (PopResult, error) {
-	if err := e.scope(ctx, w); err != nil {
-		return PopResult{}, err
+	for range maxRaces {
+		if err := e.scope(ctx, w); err != nil {
+			return PopResult{}, err
+		}
+		out, err := e.popScoped(ctx, w)
+		if err != nil || !out.orphaned {
+			return out.result, err
+		}
+		w.reset()
 	}
+	return PopResult{}, fmt.Errorf("pop: %w", errRace)
+}
+
+// popScoped takes messages from the groups that were found for the pop.
+func (e *Engine) popScoped(ctx context.Context, w *waiter) (popOutcome, error) {
 	if served := e.pops.tryNow(w); !served {
 		if w.deadline.IsZero() {
 			// What others did just now counts: their appends, and leases they gave back.
 			if err := e.lookAgain(ctx, w); err != nil {
-				return PopResult{}, err
+				return popOutcome{}, err
 			}
 			if served := e.pops.tryNow(w); !served {
-				return PopResult{}, nil
+				return popOutcome{}, nil
 			}
 		} else if parked := e.pops.park(w); !parked {
-			return PopResult{}, nil
+			return popOutcome{}, nil
 		}
 		if w.request.Queue == "" { // a queue may have come between the look and the wait
 			e.pops.widenAll(w, e.catalog.matching(w.request.Namespace, w.request.Task))
@@ -138,20 +154,37 @@ func (e *Engine) pop(ctx context.Context, w *waiter) (PopResult, error) {
 	}
 	select {
 	case out := <-w.result:
-		return out.result, out.err
+		return out, out.err
 	case <-timeout:
 	case <-ctx.Done():
 	}
 	if e.pops.abandon(w) {
-		return PopResult{}, ctx.Err()
+		return popOutcome{}, ctx.Err()
 	}
 	// A claim for it is in the air: what it claims must not be lost.
 	out := <-w.result
 	if err := ctx.Err(); err != nil {
 		e.giveBack(&out.result)
-		return PopResult{}, err
+		return popOutcome{}, err
 	}
-	return out.result, out.err
+	out.orphaned = false // its time is up
+	return out, out.err
+}
+
+// reset makes a pop look for its groups again.
+func (w *waiter) reset() {
+	w.groups, w.single, w.held, w.leaving = nil, nil, nil, false
+}
+
+// homeless reports whether the queue or the group that a pop waits for was deleted. The caller holds popper.mu.
+func (w *waiter) homeless() bool {
+	return w.orphaned() || w.request.Queue != "" && w.groups[0].removed
+}
+
+// orphaned reports whether a group that the pop takes from was deleted, and its queue was not. The caller
+// holds popper.mu.
+func (w *waiter) orphaned() bool {
+	return slices.ContainsFunc(w.groups, func(g *group) bool { return g.removed && !g.queue.removed.Load() })
 }
 
 // scope finds the groups a pop takes from, creating a queue or a group that does not exist.
@@ -240,7 +273,8 @@ func (e *Engine) lookAgain(ctx context.Context, w *waiter) error {
 	if err := e.catchUp(ctx); err != nil {
 		return err
 	}
-	if w.request.Queue == "" || (w.request.Partition != "" && w.single == nil) {
+	if w.request.Queue == "" || (w.request.Partition != "" && w.single == nil) || e.pops.isOrphaned(w) {
+		w.reset()
 		if err := e.scope(ctx, w); err != nil { // queues or the partition may be new
 			return err
 		}
@@ -262,6 +296,12 @@ func (p *popper) group(q *queueState, name string) *group {
 	return nil
 }
 
+func (p *popper) isOrphaned(w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return w.orphaned()
+}
+
 func (p *popper) publish(g *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,7 +311,9 @@ func (p *popper) publish(g *group) {
 func (p *popper) unpublish(g *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(g.queue.groups, g.name)
+	if g.queue.groups[g.name] == g {
+		delete(g.queue.groups, g.name)
+	}
 }
 
 func (p *popper) cursor(g *group, part *partition) *cursor {
@@ -317,6 +359,11 @@ func (p *popper) park(w *waiter) bool {
 	defer p.mu.Unlock()
 	if p.draining {
 		return false
+	}
+	if w.homeless() {
+		w.state = waiterDone
+		w.result <- popOutcome{orphaned: w.orphaned()}
+		return true
 	}
 	p.join(w)
 	p.kick()
@@ -510,7 +557,7 @@ func (p *popper) adopt(g *group, partitions []int64) {
 	p.idle.Go(func() {
 		for wait := 100 * time.Millisecond; ; wait *= 2 {
 			err := e.loadCursors(e.ctx, g, partitions)
-			if err == nil {
+			if err == nil || errors.Is(err, errGroupGone) {
 				return
 			}
 			select {
@@ -631,6 +678,11 @@ func (p *popper) widen(w *waiter, q *queueState) {
 		}
 		p.quit(w)
 		w.groups = append(w.groups, g)
+		if w.orphaned() {
+			w.state = waiterDone
+			w.result <- popOutcome{orphaned: true}
+			return
+		}
 		p.join(w)
 		p.kick()
 	})
@@ -641,26 +693,41 @@ func (p *popper) queueRemoved(q *queueState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, g := range q.groups {
-		g.removed = true
-		for _, c := range g.cursors {
-			p.leave(c)
-			p.dismiss(&c.waiters)
-		}
-		p.dismiss(&g.waiters)
-		p.dismiss(&g.lost)
+		p.retire(g, func(w *waiter) {
+			if w.request.Queue != "" { // others may wait for other queues too
+				p.answer(w, popOutcome{})
+			}
+		})
 		delete(q.groups, name)
 	}
 }
 
-// dismiss answers the pops of a list that wait for nothing else. The caller holds mu.
-func (p *popper) dismiss(l *list.List) {
-	for el := l.Front(); el != nil; {
-		next := el.Next()
-		if w := el.Value.(*waiter); w.request.Queue != "" {
-			p.answer(w, popOutcome{})
-		}
-		el = next
+// groupRemoved forgets a deleted group. Pops parked there begin anew.
+func (p *popper) groupRemoved(g *group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g.queue.groups[g.name] == g {
+		delete(g.queue.groups, g.name)
 	}
+	p.retire(g, func(w *waiter) { p.answer(w, popOutcome{orphaned: true}) })
+}
+
+// retire takes a group's cursors out of all sets and hands its parked pops to dismiss. The caller holds mu.
+func (p *popper) retire(g *group, dismiss func(*waiter)) {
+	g.removed = true
+	each := func(l *list.List) {
+		for el := l.Front(); el != nil; {
+			next := el.Next()
+			dismiss(el.Value.(*waiter))
+			el = next
+		}
+	}
+	for _, c := range g.cursors {
+		p.leave(c)
+		each(&c.waiters)
+	}
+	each(&g.waiters)
+	each(&g.lost)
 }
 
 // timerLoop moves cursors when their time has come.
@@ -771,7 +838,8 @@ type serving struct {
 // take is one cursor of a serving.
 type take struct {
 	cursor    *cursor
-	committed int64 // as known when it was taken
+	committed int64 // as known when it was taken, like the version of its group
+	version   int64
 	from, to  int64 // the offsets wanted, then those found
 	count     int   // messages in [from, to)
 	delivered int64
@@ -784,6 +852,7 @@ type take struct {
 	past        int64
 
 	claimed   bool
+	seeks     int64
 	attempt   int
 	leaseTill time.Time
 }
@@ -863,7 +932,9 @@ func (p *popper) serve(w *waiter) *serving {
 		from := c.start()
 		n := min(rest, c.available())
 		rest -= n
-		s.takes = append(s.takes, &take{cursor: c, committed: c.committed, delivered: c.delivered, from: from, to: from + n})
+		s.takes = append(s.takes, &take{
+			cursor: c, committed: c.committed, version: c.group.version, delivered: c.delivered, from: from, to: from + n,
+		})
 	}
 	return s
 }
@@ -929,6 +1000,8 @@ func (p *popper) finish(round []*serving) {
 	for _, s := range round {
 		w := s.waiter
 		switch {
+		case s.outcome.retry && w.homeless():
+			s.outcome.orphaned = w.orphaned()
 		case !s.outcome.retry || w.leaving || p.draining:
 		case p.anythingFor(w) || !w.deadline.IsZero():
 			p.join(w)

@@ -19,8 +19,11 @@ const (
 const (
 	flushKept     = "10 minutes" // a broker that was away for longer reads its partitions anew
 	leaseKept     = "1 hour"     // after a shared lease expired
-	tombstoneKept = "1 hour"     // after a queue was deleted: every broker has heard of it by then
+	tombstoneKept = "1 hour"     // after a queue or a group was deleted: every broker has heard of it by then
 )
+
+// orphanGrace is how long after the deletion of a group a claim for it may still have been in the air.
+const orphanGrace = time.Minute
 
 // sweepStep is how many rows one statement of the sweep removes at most.
 const sweepStep = 1000
@@ -125,9 +128,28 @@ const sqlDropTombstone = `
 delete from queue_tombstone
 where queue_id = $1 and deleted_at < clock_timestamp() + $2::interval - interval '` + tombstoneKept + `'`
 
+// The cursors of a deleted group that a claim in the air has left behind.
+const sqlSweepRemoved = `
+delete from cursor where (partition_id, group_id) in (
+    select c.partition_id, c.group_id from group_change d
+    join partition p on p.queue_id = d.queue_id
+    join cursor c on c.partition_id = p.id and c.group_id = d.group_id
+    where d.removed and d.changed_at < $1
+    order by c.partition_id, c.group_id limit $2
+    for update of c
+)`
+
+const sqlSweptRemoved = `update group_change set removed = false where removed and changed_at < $1`
+
+const sqlTrimGroupChanges = `
+delete from group_change where (version, group_id) in (
+    select version, group_id from group_change
+    where changed_at < clock_timestamp() + $1::interval - interval '` + tombstoneKept + `' and not removed limit $2
+)`
+
 // tidy removes what nobody needs any more, in small steps.
 func (e *Engine) tidy(ctx context.Context) error {
-	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases} {
+	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases, sqlTrimGroupChanges} {
 		if err := e.inSteps(ctx, sql, e.clockOffset()); err != nil {
 			return err
 		}
@@ -135,7 +157,22 @@ func (e *Engine) tidy(ctx context.Context) error {
 	if err := e.inSteps(ctx, sqlTrimMarks, markKept); err != nil {
 		return err
 	}
+	if err := e.sweepRemoved(ctx); err != nil {
+		return err
+	}
 	return e.sweepDeleted(ctx)
+}
+
+// sweepRemoved removes cursors of deleted groups.
+func (e *Engine) sweepRemoved(ctx context.Context) error {
+	before := e.clock.Now().Add(-orphanGrace)
+	if err := e.inSteps(ctx, sqlSweepRemoved, before); err != nil {
+		return err
+	}
+	bounded, cancel := e.deadline(ctx)
+	defer cancel()
+	_, err := e.pool.Exec(bounded, sqlSweptRemoved, before)
+	return err
 }
 
 // inSteps repeats a statement that removes at most sweepStep rows until it finds fewer.

@@ -668,11 +668,7 @@ func (t *transaction) ackRound(ctx context.Context, tx pgx.Tx, units []*ackGroup
 	}
 	moved := make([]bool, len(changing))
 	answer, _ := tx.Query(ctx, sqlAck, append(ackArgs(changing, e.clockOffset()), e.latest(ctx))...) // its error comes with the rows
-	var i int
-	if _, err := pgx.ForEachRow(answer, []any{&i}, func() error {
-		moved[i] = true
-		return nil
-	}); err != nil {
+	if err := readMoved(answer, changing, moved); err != nil {
 		return err
 	}
 	for i, u := range changing {
