@@ -1,9 +1,7 @@
 package queue
 
 import (
-
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"

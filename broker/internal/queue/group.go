@@ -245,13 +245,21 @@ func (e *Engine) group(ctx context.Context, q *queueState, name string, seed see
 	if g := e.pops.group(q, name); g != nil {
 		return g, nil
 	}
-	key := fmt.Sprintf("group %d %t %s", q.id, seed.create, name)
-	return shared(ctx, &e.loads, key, func() (*group, error) {
-		if g := e.pops.group(q, name); g != nil {
-			return g, nil
+	// All share one flight: two groups of one name in memory would each miss what the other is told. One
+	// that creates the group may have joined one that does not.
+	key := fmt.Sprintf("group %d %s", q.id, name)
+	for range maxRaces {
+		g, err := shared(ctx, &e.loads, key, func() (*group, error) {
+			if g := e.pops.group(q, name); g != nil {
+				return g, nil
+			}
+			return e.registerGroup(q, name, seed)
+		})
+		if err != nil || g != nil || !seed.create {
+			return g, err
 		}
-		return e.registerGroup(q, name, seed)
-	})
+	}
+	return nil, fmt.Errorf("register a consumer group: %w", errRace)
 }
 
 // shared runs work once for all callers that want the same at the same time. It goes on when a caller leaves.

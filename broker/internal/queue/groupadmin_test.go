@@ -537,3 +537,35 @@ select id, $1, $2, $3, 0, 0, '', '' from partition`, base, count, at)
 		}
 	}
 }
+
+// TestGroupIsLoadedOnce lets an ack and a pop that waits be the first at a broker to name a group. The pop
+// must wait for the very group that hears of pushes.
+func TestGroupIsLoadedOnce(t *testing.T) {
+	t.Parallel()
+	const groups = 150
+	url := pgtest.URL(t)
+	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	push(t, a, item("q", "p", "0"))
+	var known queue.PopResult
+	for i := range groups {
+		known = pop(t, a, queue.PopRequest{Queue: "q", Group: fmt.Sprint(i), AutoAck: true})
+	}
+	pop(t, b, queue.PopRequest{Queue: "q", Group: "other"})
+	var served atomic.Int64
+	var wait sync.WaitGroup
+	for i := range groups {
+		wait.Go(func() {
+			ack(t, b, fmt.Sprint(i), queue.AckItem{TransactionID: "0", PartitionID: known.Partitions[0].ID})
+		})
+		wait.Go(func() {
+			r, err := b.Pop(t.Context(), queue.PopRequest{Queue: "q", Group: fmt.Sprint(i), Wait: 20 * time.Second, AutoAck: true})
+			if err != nil || len(r.Partitions) == 0 {
+				t.Errorf("group %d: %v, %v", i, ids(r), err)
+			}
+			served.Add(1)
+		})
+	}
+	waitFor(t, "the pops to be parked", func() bool { return b.Parked() == groups })
+	push(t, b, item("q", "p", "1"))
+	wait.Wait()
+}
