@@ -1,0 +1,225 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery/retry"
+	"github.com/posthorn/posthorn/broker/internal/egress"
+	"github.com/posthorn/posthorn/broker/internal/sign"
+)
+
+// Bounds on what is read of an answer, in bytes (publish contract, section 10).
+const (
+	responseLimit = 64 << 10
+	callbackLimit = 1 << 20
+)
+
+// statusNonRetryable is the status that, with the header nonRetryableHeader, ends a message at once.
+const (
+	statusNonRetryable = 489
+	nonRetryableHeader = "Upstash-Nonretryable-Error"
+)
+
+// outcome is what became of one attempt.
+type outcome struct {
+	job       *job
+	message   *Stored
+	start     time.Time // database time; zero when nothing was sent
+	delivered bool
+	final     bool           // no retry can help
+	after     *time.Duration // before the next attempt, as the destination asked; nil: it did not
+	status    int            // 0: there was no answer
+	header    http.Header
+	body      []byte
+	err       string // "" when delivered
+
+	done chan struct{}
+}
+
+// begin starts the attempt of a job. The dispatcher calls it with its lock held.
+func (e *Engine) begin(j *job) {
+	e.attempts.Go(func() {
+		r := e.attempt(j)
+		e.leases.give(j.lease, 1)
+		if j.handed > 0 {
+			e.handed.Release(j.handed)
+		}
+		e.dispatch.done(j, r)
+	})
+}
+
+// attempt makes one attempt and sees its outcome committed. It gives up when the engine stops or the task turns out to be
+// somebody else's: then whoever takes the task next makes the attempt again.
+func (e *Engine) attempt(j *job) reach {
+	m := j.content
+	if m == nil {
+		size := min(int64(j.size), e.cfg.Memory/2)
+		if e.loaded.Acquire(e.ctx, size) != nil {
+			return unknown
+		}
+		defer e.loaded.Release(size)
+		if m = e.content(j); m == nil {
+			return unknown
+		}
+	}
+	o := &outcome{job: j, message: m, done: make(chan struct{})}
+	r := unknown
+	if !j.cancelled {
+		if o.start = e.clock.Now(); o.start.Before(j.from) {
+			o.start = j.from
+		}
+		r = e.send(o)
+		if e.ctx.Err() != nil && !o.delivered {
+			return unknown // it was cut off by the stop, which says nothing about the destination
+		}
+	}
+	e.outcomes.add(o)
+	<-o.done
+	return r
+}
+
+// content reads the message of a job, however long the database is away.
+func (e *Engine) content(j *job) *Stored {
+	for {
+		l := &load{id: j.message, done: make(chan struct{})}
+		e.loads.add(l)
+		<-l.done
+		switch {
+		case l.err == nil && l.message == nil:
+			e.log.Error("a task has no message", "message", MessageID(j.message))
+			return nil
+		case l.err == nil:
+			return l.message
+		}
+		e.dispatch.pauseUnless(e.leases.fresh())
+		if !e.pause(time.Second) {
+			return nil
+		}
+	}
+}
+
+// send makes the attempt and notes what came of it.
+func (e *Engine) send(o *outcome) reach {
+	m := o.message
+	if o.job.target >= len(m.Targets) {
+		o.final, o.err = true, "the message has no such target"
+		return unknown
+	}
+	target := m.Targets[o.job.target]
+	timeout := e.cfg.Timeout
+	if m.Timeout > 0 {
+		timeout = min(timeout, m.Timeout)
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, timeout)
+	defer cancel()
+	if name, ok := strings.CutPrefix(target.URL, queueScheme); ok {
+		return e.enqueue(ctx, o, name)
+	}
+	u, err := url.Parse(target.URL)
+	if err != nil {
+		o.final, o.err = true, "the destination is no URL: "+err.Error()
+		return unknown
+	}
+	header, err := e.requestHeader(o, target)
+	if err != nil {
+		o.err = err.Error()
+		return unknown
+	}
+	limit := int64(responseLimit)
+	if m.Callback != nil || m.FailureCallback != nil {
+		limit = callbackLimit
+	}
+	res, err := e.cfg.Client.Do(ctx, egress.Request{Method: m.Method, URL: u, Header: header, Body: m.Body, MaxBody: limit})
+	if err != nil {
+		o.err = errorText(ctx, err, timeout)
+		if _, blocked := errors.AsType[*egress.BlockedError](err); blocked {
+			o.final = true
+			return unknown
+		}
+		return silent
+	}
+	o.status, o.header, o.body = res.Status, res.Header, res.Body
+	switch {
+	case res.Status/100 == 2:
+		o.delivered = true
+		return answered
+	case res.Status == statusNonRetryable && strings.EqualFold(res.Header.Get(nonRetryableHeader), "true"):
+		o.final = true
+	default:
+		if pause, asked := retry.Asked(res.Header, time.Now()); asked {
+			o.after = &pause
+		}
+	}
+	o.err = "the destination answered " + strconv.Itoa(res.Status)
+	if res.Status == http.StatusTooManyRequests || res.Status == http.StatusServiceUnavailable {
+		return silent
+	}
+	return answered
+}
+
+// queueScheme begins a target that is a partition of an ordered queue.
+const queueScheme = "queue:"
+
+// enqueue puts a message into an ordered queue. The message's id is the transaction id, so that a repeated attempt is a
+// duplicate there.
+func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
+	if e.cfg.Queues == nil {
+		o.final, o.err = true, "there are no queues here"
+		return unknown
+	}
+	queue, partition, _ := strings.Cut(name, "/")
+	if err := e.cfg.Queues.Deliver(ctx, queue, partition, MessageID(o.message.ID), json.RawMessage(o.message.Body)); err != nil {
+		o.err = "the queue did not take the message: " + err.Error()
+		return unknown
+	}
+	o.delivered, o.status = true, http.StatusCreated
+	return answered
+}
+
+// requestHeader is the head of a delivery (publish contract, section 10). Signatures are of this moment by the real clock,
+// which is the receiver's.
+func (e *Engine) requestHeader(o *outcome, target Target) (http.Header, error) {
+	m := o.message
+	h := make(http.Header, len(m.Header)+12)
+	maps.Copy(h, m.Header)
+	if h.Get("User-Agent") == "" {
+		h.Set("User-Agent", "Upstash-QStash")
+	}
+	h.Set("Upstash-Message-Id", MessageID(m.ID))
+	h.Set("Upstash-Retried", strconv.Itoa(o.job.retried))
+	for name, value := range map[string]string{
+		"Upstash-Schedule-Id": m.ScheduleID, "Upstash-Topic-Name": m.Topic, "Upstash-Caller-Ip": m.CallerIP,
+	} {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+	err := sign.Headers(h, e.SigningKeys().Current, sign.Delivery{
+		MessageID: MessageID(m.ID), URL: target.URL, Body: m.Body, At: time.Now(),
+	})
+	return h, err
+}
+
+// errorText says why there was no answer, without addresses of this machine.
+func errorText(ctx context.Context, err error, timeout time.Duration) string {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return "no answer within " + timeout.String()
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return storable(err.Error())
+}
+
+// storable makes a text one that PostgreSQL can store.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

@@ -1,0 +1,376 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery/retry"
+	"github.com/posthorn/posthorn/broker/internal/pg"
+)
+
+// State is what a log entry says happened.
+type State int16
+
+// The states, as the log stores them. Their order is that of a message's life.
+const (
+	Created         State = 1 + iota // accepted
+	Active                           // an attempt began
+	Retrying                         // another attempt follows
+	Failing                          // an attempt brought no success
+	Delivered                        // an attempt brought success: the end
+	Failed                           // no attempt is left, or none can help: the end
+	CancelRequested                  // somebody asked for the end
+	Cancelled                        // that was the end
+)
+
+const outcomeLimit = 256
+
+// sqlFence locks the tasks whose attempts are this broker's to judge: the lease is still held, and the attempt is the one that
+// was leased. What an attempt to commit before this one has done is not done again.
+const sqlFence = `
+select d.message_id, d.target, d.cancelled, clock_timestamp() + s.clock_offset
+from unnest($1::uuid[], $2::smallint[], $3::integer[], $4::bigint[]) as o(message_id, target, retried, lease)
+join delivery_task d on d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease = o.lease
+cross join setting s
+order by d.message_id, d.target
+for update of d`
+
+const sqlEnd = `
+delete from delivery_task d using unnest($1::uuid[], $2::smallint[]) as o(message_id, target)
+where d.message_id = o.message_id and d.target = o.target`
+
+const sqlRetry = `
+update delivery_task d set lease = null, lane = null, retried = d.retried + 1, due_at = o.due_at
+from unnest($1::uuid[], $2::smallint[], $3::timestamptz[]) as o(message_id, target, due_at)
+where d.message_id = o.message_id and d.target = o.target`
+
+const sqlEntries = `
+insert into delivery_log (message_id, target, time, state, retried, next_at, error, response_status, response_header, response_body)
+select * from unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::smallint[], $5::integer[], $6::timestamptz[], $7::text[],
+    $8::integer[], $9::bytea[], $10::bytea[])`
+
+const sqlDeadLetters = `
+insert into delivery_dead_letter (id, message_id, target, retried, failed_at, error, response_status, response_header, response_body)
+select * from unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::integer[], $5::timestamptz[], $6::text[], $7::integer[], $8::bytea[],
+    $9::bytea[])`
+
+// taskKey names a task.
+type taskKey struct {
+	message uuid.UUID
+	target  int
+}
+
+// verdict is what follows from an outcome: the writes of its transaction, as columns.
+type verdict struct {
+	ended     taskColumns
+	retried   taskColumns
+	due       []time.Time
+	entries   entryColumns
+	dead      deadColumns
+	callbacks []*unit
+	retrySoon bool
+}
+
+type taskColumns struct {
+	ids     []uuid.UUID
+	targets []int16
+}
+
+func (c *taskColumns) add(k taskKey) {
+	c.ids = append(c.ids, k.message)
+	c.targets = append(c.targets, int16(k.target))
+}
+
+type entryColumns struct {
+	taskColumns
+	times    []time.Time
+	states   []int16
+	retried  []int32
+	next     []*time.Time
+	errors   []*string
+	statuses []*int32
+	headers  [][]byte
+	bodies   [][]byte
+}
+
+// add notes an entry; o is the outcome whose answer belongs to it, nil for none.
+func (c *entryColumns) add(k taskKey, at time.Time, state State, retried int, next *time.Time, o *outcome) {
+	c.taskColumns.add(k)
+	c.times = append(c.times, at)
+	c.states = append(c.states, int16(state))
+	c.retried = append(c.retried, int32(retried))
+	c.next = append(c.next, next)
+	var failure *string
+	var status *int32
+	var header, body []byte
+	if o != nil {
+		failure = optional(o.err)
+		if o.status != 0 {
+			n := int32(o.status)
+			status, header, body = &n, encodeHeader(o.header), o.body[:min(len(o.body), responseLimit)]
+		}
+	}
+	c.errors = append(c.errors, failure)
+	c.statuses = append(c.statuses, status)
+	c.headers = append(c.headers, header)
+	c.bodies = append(c.bodies, body)
+}
+
+func (c *entryColumns) args() []any {
+	return []any{c.ids, c.targets, c.times, c.states, c.retried, c.next, c.errors, c.statuses, c.headers, c.bodies}
+}
+
+type deadColumns struct {
+	keys     []uuid.UUID
+	tasks    taskColumns
+	retried  []int32
+	times    []time.Time
+	errors   []string
+	statuses []int32
+	headers  [][]byte
+	bodies   [][]byte
+}
+
+func (c *deadColumns) add(id uuid.UUID, k taskKey, at time.Time, o *outcome) {
+	c.keys = append(c.keys, id)
+	c.tasks.add(k)
+	c.retried = append(c.retried, int32(o.job.retried))
+	c.times = append(c.times, at)
+	c.errors = append(c.errors, o.err)
+	c.statuses = append(c.statuses, int32(o.status))
+	c.headers = append(c.headers, encodeHeader(o.header))
+	c.bodies = append(c.bodies, append([]byte{}, o.body[:min(len(o.body), responseLimit)]...))
+}
+
+func (c *deadColumns) args() []any {
+	return []any{c.keys, c.tasks.ids, c.tasks.targets, c.retried, c.times, c.errors, c.statuses, c.headers, c.bodies}
+}
+
+// settleOutcomes commits outcomes together, however long the database is away. Outcomes whose lease was lost meanwhile
+// change nothing.
+func (e *Engine) settleOutcomes(outcomes []*outcome) {
+	defer func() {
+		for _, o := range outcomes {
+			close(o.done)
+		}
+	}()
+	err := e.commitPatiently(outcomes)
+	if err == nil || len(outcomes) == 1 {
+		e.abandon(outcomes, err)
+		return
+	}
+	for _, o := range outcomes {
+		one := []*outcome{o}
+		e.abandon(one, e.commitPatiently(one))
+	}
+}
+
+// abandon gives up on outcomes that the database refuses for what they hold. The attempt is made again later.
+func (e *Engine) abandon(outcomes []*outcome, err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	for _, o := range outcomes {
+		e.log.Error("cannot store what became of a delivery: it will be repeated", "message", MessageID(o.job.message), "error", err)
+	}
+	e.leases.retire()
+}
+
+// commitPatiently repeats while the database is away. The error is one that repeating does not help, or the engine's end.
+func (e *Engine) commitPatiently(outcomes []*outcome) error {
+	for {
+		v, err := e.commitOutcomes(outcomes)
+		if err == nil {
+			e.follow(v)
+			return nil
+		}
+		if e.ctx.Err() != nil {
+			return context.Canceled
+		}
+		if !pg.Unavailable(err) && !pg.UnknownOutcome(err) && !pg.Retryable(err) {
+			return err
+		}
+		if !pg.Retryable(err) {
+			e.pool.Reset()
+			e.dispatch.pauseUnless(e.leases.fresh())
+			e.log.Warn("cannot store what became of deliveries; trying again", "deliveries", len(outcomes), "error", err)
+			if !e.pause(250 * time.Millisecond) {
+				return context.Canceled
+			}
+		}
+	}
+}
+
+// commitOutcomes writes in one transaction what became of attempts and what follows: the next attempt or the end, log
+// entries, callbacks, dead letters.
+func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
+	ctx, cancel := e.deadline(context.WithoutCancel(e.ctx))
+	defer cancel()
+	v := &verdict{}
+	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		fenced, now, err := fence(ctx, tx, outcomes)
+		if err != nil {
+			return err
+		}
+		e.clock.Observe(now)
+		for _, o := range outcomes {
+			k := taskKey{o.job.message, o.job.target}
+			if cancelled, mine := fenced[k]; mine {
+				e.judge(v, o, cancelled, now)
+			}
+		}
+		return e.write(ctx, tx, v)
+	})
+	if err != nil {
+		for _, u := range v.callbacks {
+			e.withdraw(u)
+		}
+		return nil, err
+	}
+	return v, nil
+}
+
+// fence returns the tasks that outcomes may change, with whether somebody cancelled them, and the database's time.
+func fence(ctx context.Context, tx pgx.Tx, outcomes []*outcome) (map[taskKey]bool, time.Time, error) {
+	var tasks taskColumns
+	retried := make([]int32, len(outcomes))
+	leases := make([]int64, len(outcomes))
+	for i, o := range outcomes {
+		tasks.add(taskKey{o.job.message, o.job.target})
+		retried[i] = int32(o.job.retried)
+		leases[i] = o.job.lease.id
+	}
+	var now time.Time
+	rows, err := tx.Query(ctx, sqlFence, tasks.ids, tasks.targets, retried, leases)
+	if err != nil {
+		return nil, now, err
+	}
+	fenced := make(map[taskKey]bool, len(outcomes))
+	var k taskKey
+	var cancelled bool
+	_, err = pgx.ForEachRow(rows, []any{&k.message, &k.target, &cancelled, &now}, func() error {
+		fenced[k] = cancelled
+		return nil
+	})
+	return fenced, now, err
+}
+
+// judge decides what follows from one outcome.
+func (e *Engine) judge(v *verdict, o *outcome, cancelled bool, now time.Time) {
+	k := taskKey{o.job.message, o.job.target}
+	n := o.job.retried
+	if !o.start.IsZero() {
+		start := o.start
+		if start.After(now) {
+			start = now
+		}
+		v.entries.add(k, start, Active, n, nil, nil)
+	}
+	switch {
+	case o.delivered:
+		v.ended.add(k)
+		v.entries.add(k, now, Delivered, n, nil, o)
+		e.callBack(v, o, o.message.Callback, nil)
+	case cancelled || o.start.IsZero():
+		if !o.start.IsZero() {
+			v.entries.add(k, now, Failing, n, nil, o)
+		}
+		v.ended.add(k)
+		v.entries.add(k, now, Cancelled, n, nil, nil)
+	case o.final || n >= o.message.Retries:
+		v.entries.add(k, now, Failing, n, nil, o)
+		v.ended.add(k)
+		v.entries.add(k, now, Failed, n, nil, o)
+		dead := newID()
+		v.dead.add(dead, k, now, o)
+		e.callBack(v, o, o.message.Callback, nil)
+		e.callBack(v, o, o.message.FailureCallback, &dead)
+	default:
+		pause := e.pauseBefore(o)
+		next := now.Add(pause)
+		v.retrySoon = v.retrySoon || pause < pollDue
+		v.retried.add(k)
+		v.due = append(v.due, next)
+		v.entries.add(k, now, Failing, n, nil, o)
+		v.entries.add(k, now, Retrying, n, &next, o)
+		e.callBack(v, o, o.message.Callback, nil)
+	}
+}
+
+// pauseBefore is the pause before the next attempt: what the destination asked for, else the message's expression, else the
+// backoff (publish contract, section 10).
+func (e *Engine) pauseBefore(o *outcome) time.Duration {
+	if o.after != nil {
+		return *o.after
+	}
+	if o.message.RetryDelay != "" {
+		expression, err := retry.Parse(o.message.RetryDelay)
+		if err == nil {
+			return expression.Delay(o.job.retried)
+		}
+		e.log.Error("a stored retry delay cannot be read", "message", MessageID(o.message.ID), "error", err)
+	}
+	return retry.Backoff(o.job.retried+1, e.cfg.BackoffFactor)
+}
+
+// write sends the statements of a verdict. Callbacks are accepted like any publish, in this transaction.
+func (e *Engine) write(ctx context.Context, tx pgx.Tx, v *verdict) error {
+	batch := &pgx.Batch{}
+	if len(v.ended.ids) > 0 {
+		batch.Queue(sqlEnd, v.ended.ids, v.ended.targets)
+	}
+	if len(v.retried.ids) > 0 {
+		batch.Queue(sqlRetry, v.retried.ids, v.retried.targets, v.due)
+	}
+	if len(v.entries.ids) > 0 {
+		batch.Queue(sqlEntries, v.entries.args()...)
+	}
+	if len(v.dead.keys) > 0 {
+		batch.Queue(sqlDeadLetters, v.dead.args()...)
+	}
+	if batch.Len() > 0 {
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+	}
+	if len(v.callbacks) == 0 {
+		return nil
+	}
+	args, err := acceptArgs(v.callbacks, e.cfg.DedupWindow)
+	if err != nil {
+		return err
+	}
+	return e.tryAccept(ctx, tx, v.callbacks, args)
+}
+
+// follow does what committed outcomes make possible.
+func (e *Engine) follow(v *verdict) {
+	for _, u := range v.callbacks {
+		e.handOver(u)
+	}
+	if v.retrySoon {
+		signal(e.due)
+	}
+}
+
+// withdraw gives up the room of a callback whose transaction did not commit. The next attempt to commit makes it anew.
+func (e *Engine) withdraw(u *unit) {
+	if u.lease != nil {
+		e.dispatch.unreserve(u)
+		e.leases.give(u.lease, u.targets)
+		u.lease = nil
+	}
+}
+
+// stateNames are the states as the wire has them.
+var stateNames = map[State]string{
+	Created: "CREATED", Active: "ACTIVE", Retrying: "RETRY", Failing: "ERROR", Delivered: "DELIVERED", Failed: "FAILED",
+	CancelRequested: "CANCEL_REQUESTED", Cancelled: "CANCELED",
+}
+
+// String is the state as the wire has it.
+func (s State) String() string { return stateNames[s] }

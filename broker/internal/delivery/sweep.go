@@ -1,0 +1,102 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	sweepInterval = time.Minute
+	sweepLimit    = 1000
+	sweepPause    = 10 * time.Millisecond // between two steps, for others to get a turn
+)
+
+// sqlTrim removes the oldest log entries that are past their time, and then the messages that nothing refers to any more.
+// A message with a task, a dead letter or a younger entry stays.
+const sqlTrim = `
+with old as (
+    select time, id from delivery_log
+    where time < (select clock_timestamp() + clock_offset from setting) - $1::interval
+    order by time, id limit $2 for update skip locked),
+gone as (
+    delete from delivery_log l using old where l.time = old.time and l.id = old.id
+    returning l.message_id)
+select distinct message_id from gone`
+
+const sqlTrimMessages = `
+delete from delivery_message m
+where m.id = any($1)
+  and not exists (select from delivery_log l where l.message_id = m.id)
+  and not exists (select from delivery_task k where k.message_id = m.id)
+  and not exists (select from delivery_dead_letter d where d.message_id = m.id)`
+
+const sqlTrimDedup = `
+delete from delivery_dedup where key in (
+    select key from delivery_dedup
+    where created_at <= (select clock_timestamp() + clock_offset from setting) - $1::interval
+    order by created_at limit $2 for update skip locked)`
+
+// sweepLoop removes what is past its time, in small steps.
+func (e *Engine) sweepLoop() {
+	for e.pause(sweepInterval) {
+		if err := e.sweep(e.ctx); err != nil && e.ctx.Err() == nil {
+			e.log.Warn("cannot remove old entries of the delivery log", "error", err)
+		}
+	}
+}
+
+func (e *Engine) sweep(ctx context.Context) error {
+	for more := true; more; {
+		var err error
+		if more, err = e.trimLog(ctx); err != nil {
+			return err
+		}
+		if more && !e.pause(sweepPause) {
+			return nil
+		}
+	}
+	for {
+		n, err := e.trimDedup(ctx)
+		if err != nil || n < sweepLimit {
+			return err
+		}
+		if !e.pause(sweepPause) {
+			return nil
+		}
+	}
+}
+
+func (e *Engine) trimLog(ctx context.Context) (more bool, err error) {
+	ctx, cancel := e.deadline(ctx)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sqlTrim, e.cfg.LogRetention, sweepLimit)
+		if err != nil {
+			return err
+		}
+		ids, err := collect[uuid.UUID](rows)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		more = true
+		_, err = tx.Exec(ctx, sqlTrimMessages, ids) // a later statement, which sees what the first one deleted
+		return err
+	})
+	if err != nil {
+		return false, e.unavailable("trim the delivery log", err)
+	}
+	return more, nil
+}
+
+func (e *Engine) trimDedup(ctx context.Context) (int64, error) {
+	ctx, cancel := e.deadline(ctx)
+	defer cancel()
+	tag, err := e.pool.Exec(ctx, sqlTrimDedup, e.cfg.DedupWindow, sweepLimit)
+	if err != nil {
+		return 0, e.unavailable("remove old deduplication ids", err)
+	}
+	return tag.RowsAffected(), nil
+}
