@@ -46,6 +46,7 @@ type ackPlan struct {
 	release   bool
 	mustLive  bool // the lease must still be live when it happens
 	changes   bool
+	past      bool   // the message goes by without being completed
 	dead      *frame // filed as a dead letter
 	deadAt    time.Time
 	deadItem  *ackEntry
@@ -90,9 +91,12 @@ func (e *Engine) Ack(ctx context.Context, groupName string, items []AckItem) ([]
 			failures++
 			u.answer(u.err)
 		}
-		e.metrics.acked(u)
 	}
-	if failures == len(units) && failures > 0 {
+	if failures < len(units) {
+		failed = nil
+	}
+	e.metrics.acked(units, len(items), failed)
+	if failed != nil {
 		return nil, failed
 	}
 	return results, nil
@@ -364,7 +368,7 @@ func (e *Engine) planNack(ctx context.Context, u *ackGroup, nack *ackEntry) erro
 			file = options.DeadLetterQueue || options.DLQAfterMaxRetries
 		}
 	}
-	if past {
+	if u.plan.past = past; past {
 		u.plan.committed, u.plan.retries = nack.offset+1, 0
 	}
 	for _, en := range u.items {
@@ -593,6 +597,8 @@ func (e *Engine) sendAcks(ctx context.Context, units []*ackGroup) (missed []*ack
 	}
 	args := slices.Clip(ackArgs(units, e.clockOffset()))
 	moved := make([]bool, len(units))
+	started := time.Now()
+	defer func() { e.metrics.ackSeconds.Observe(time.Since(started).Seconds()) }()
 	err = e.retrying(ctx, "ack", func(ctx context.Context) error {
 		rows, _ := e.pool.Query(ctx, sqlAck, append(args, e.latest(ctx))...) // its error comes with the rows
 		err := readMoved(rows, units, moved)
@@ -636,6 +642,7 @@ func (p *popper) acked(units []*ackGroup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, u := range units {
+		p.engine.traffic.acked(u)
 		c := u.cursor
 		if u.seeks < c.seeks {
 			continue // a seek came after it

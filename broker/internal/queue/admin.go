@@ -3,44 +3,74 @@ package queue
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// sqlPartitionStats counts one row per partition. What is not committed is counted against the
-// slowest group; what is under a live lease of some group is being processed.
+// sqlPartitionStats is one row per partition, from the counts and the cursors. What is not committed is
+// counted against the slowest group; what is under a live lease of some group is being processed. A group
+// that has no cursor in a partition begins at its first message or, if it does not want what came before it
+// did, where sqlSeeds found. $1 is the test clock's offset, $2 to $4 are the seeds.
 const sqlPartitionStats = `
-select p.id, p.uuid, p.name, p.queue_id, p.created_at, s.segments, s.messages, s.bytes, s.oldest, s.newest,
-       greatest(0, coalesce(s.tail, 0) - greatest(coalesce(g.low, 0), coalesce(s.start, 0))) as open,
-       coalesce(g.leased, 0) as leased,
-       (select count(*) from dead_letter d where d.partition_id = p.id) as dead
-from partition p
+select r.*, greatest(0, r.tail - greatest(r.behind, r.start)) as open, greatest(r.behind, r.start) as low,
+       coalesce(d.dead, 0) as dead
+from (
+    select p.id, p.uuid, p.name, p.queue_id, p.created_at, coalesce(n.segments, 0) as segments,
+           coalesce(n.messages, 0) as messages, coalesce(n.bytes, 0) as bytes,
+           coalesce(n.start, 0) as start, coalesce(n.tail, 0) as tail, n.last_at,
+           min(case
+               when c.partition_id is not null then c.committed
+               when g.from_at is null or p.created_at >= g.from_at or n.tail is null then 0
+               when n.last_at < g.from_at then n.tail
+               else coalesce(f.seed, 0)
+           end) as behind,
+           coalesce(max(case when c.lease_until > t.now then c.lease_end - c.committed end), 0) as leased
+    from (select clock_timestamp() + $1::interval as now offset 0) t
+    cross join partition p
+    left join partition_count n on n.partition_id = p.id
+    left join consumer_group g on g.queue_id = p.queue_id
+    left join cursor c on c.group_id = g.id and c.partition_id = p.id
+    left join unnest($2::bigint[], $3::bigint[], $4::bigint[]) as f (partition_id, group_id, seed)
+           on f.partition_id = p.id and f.group_id = g.id
+    where {p}
+    group by p.id, n.partition_id
+) r
+left join (select partition_id, count(*) as dead from dead_letter where {dead} group by partition_id) d on d.partition_id = r.id`
+
+// sqlSeeds finds where the groups begin that do not want what came before they did, in the partitions where
+// they have no cursor and where there is something on both sides. The log has no index by time, but its times
+// only grow: the place is searched for in halves.
+const sqlSeeds = `
+select p.id, g.id, f.seed
+from consumer_group g
+join partition p on p.queue_id = g.queue_id and p.created_at < g.from_at
+join partition_count n on n.partition_id = p.id and n.last_at >= g.from_at
 cross join lateral (
-    select count(*) as segments, coalesce(sum(count), 0)::bigint as messages,
-           coalesce(sum(octet_length(frames)), 0)::bigint as bytes,
-           min(base) as start, max(base + count) as tail, min(created_at) as oldest, max(created_at) as newest
-    from segment where partition_id = p.id and frames is not null
-) s
-cross join lateral (
-    select min(coalesce(c.committed, f.seed, 0)) as low,
-           max(case when c.lease_until > clock_timestamp() + $1::interval then c.lease_end - c.committed end) as leased
-    from consumer_group cg
-    left join cursor c on c.group_id = cg.id and c.partition_id = p.id
-    left join lateral (
-        select base + count as seed from segment
-        where cg.from_at is not null and c.partition_id is null and partition_id = p.id and created_at < cg.from_at
-        order by base desc limit 1
-    ) f on true
-    where cg.queue_id = p.queue_id
-) g
-where $2::bigint is null or p.queue_id = $2`
+    with recursive probe (low, high) as (
+        select n.start, n.tail
+        union all
+        select case when s.created_at < g.from_at then s.base + s.count else b.low end,
+               case when s.created_at < g.from_at then b.high else s.base end
+        from probe b
+        cross join lateral (
+            select base, count, created_at from segment
+            where partition_id = p.id and base >= b.low and base <= (b.low + b.high) / 2
+            order by base desc limit 1
+        ) s
+        where b.low < b.high
+    )
+    select max(low) as seed from probe
+) f
+where g.from_at is not null and not exists (select from cursor c where c.partition_id = p.id and c.group_id = g.id)
+  and ($1::bigint is null or g.queue_id = $1)`
 
 const sqlQueueStats = `
-with part as (` + sqlPartitionStats + `), total as (
+with part as ({partitions}), total as (
     select queue_id, count(*) as partitions, sum(segments)::bigint as segments, sum(messages)::bigint as messages,
            sum(bytes)::bigint as bytes, sum(greatest(0, open - leased))::bigint as pending,
-           sum(least(open, leased))::bigint as processing, sum(messages - least(open, messages))::bigint as completed,
+           sum(least(open, leased))::bigint as processing, sum(greatest(0, messages - open))::bigint as completed,
            sum(dead)::bigint as dead
     from part group by queue_id
 )
@@ -48,91 +78,159 @@ select q.id, q.uuid, q.name, q.namespace, q.task, q.options, q.version, q.create
        coalesce(t.partitions, 0), coalesce(t.bytes, 0), coalesce(t.segments, 0), coalesce(t.messages, 0),
        coalesce(t.pending, 0), coalesce(t.processing, 0), coalesce(t.completed, 0), coalesce(t.dead, 0)
 from queue q left join total t on t.queue_id = q.id
-where $2::bigint is null or q.id = $2
+where {q}
 order by q.name`
 
-// Queues lists all queues by name.
-func (e *Engine) Queues(ctx context.Context) ([]Stats, error) {
-	return e.queueStats(ctx, nil)
+// A partition's oldest message is the first that is retained.
+const sqlPartitionDetail = `
+select r.uuid, r.name, r.created_at, messages, greatest(0, open - leased), least(open, leased),
+       greatest(0, messages - open), dead, o.oldest, case when messages > 0 then r.last_at end
+from ({partitions}) r
+left join lateral (
+    select created_at as oldest from segment
+    where r.messages > 0 and partition_id = r.id and base >= r.start and frames is not null
+    order by base limit 1
+) o on true
+order by r.name`
+
+// statsOf makes the statement for all queues, or for the one in $5.
+func statsOf(sql string, all bool) string {
+	p, q, dead := "p.queue_id = $5", "q.id = $5", "queue_id = $5"
+	if all {
+		p, q, dead = "true", "true", "true"
+	}
+	sql = strings.ReplaceAll(sql, "{partitions}", sqlPartitionStats)
+	return strings.NewReplacer("{p}", p, "{q}", q, "{dead}", dead).Replace(sql)
 }
 
-func (e *Engine) queueStats(ctx context.Context, id *int64) ([]Stats, error) {
+var (
+	sqlAllQueues     = statsOf(sqlQueueStats, true)
+	sqlOneQueue      = statsOf(sqlQueueStats, false)
+	sqlOnePartitions = statsOf(sqlPartitionDetail, false)
+)
+
+// The planner takes these statements for expensive, and compiling them takes longer than they do.
+const sqlNoCompiling = `set local jit = off`
+
+// reading reads counts in one snapshot, once everything that was committed before the call is counted.
+func (e *Engine) reading(ctx context.Context, doing string, read func(ctx context.Context, tx pgx.Tx) error) error {
+	if err := e.count(ctx); err != nil {
+		return err
+	}
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return e.retrying(ctx, doing, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, e.pool, snapshot, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, sqlNoCompiling); err != nil {
+				return err
+			}
+			return read(ctx, tx)
+		})
+	})
+}
+
+// statsArgs are the parameters of a statement of statsOf: for one queue, or for all with nil.
+func (e *Engine) statsArgs(ctx context.Context, tx pgx.Tx, queueID *int64) ([]any, error) {
+	var partitions, groups, seeds []int64
+	var partition, group, seed int64
+	rows, _ := tx.Query(ctx, sqlSeeds, queueID) // its error comes with the rows
+	_, err := pgx.ForEachRow(rows, []any{&partition, &group, &seed}, func() error {
+		partitions, groups, seeds = append(partitions, partition), append(groups, group), append(seeds, seed)
+		return nil
+	})
+	args := []any{e.clockOffset(), partitions, groups, seeds}
+	if queueID != nil {
+		args = append(args, *queueID)
+	}
+	return args, err
+}
+
+// Queues lists all queues by name. Everything pushed before the call is counted. The cost grows with the
+// partitions, their consumer groups and the dead letters, and not with the messages.
+func (e *Engine) Queues(ctx context.Context) ([]Stats, error) {
 	var list []Stats
-	err := e.retrying(ctx, "list queues", func(ctx context.Context) error {
-		list = []Stats{}
-		rows, err := e.pool.Query(ctx, sqlQueueStats, e.clockOffset(), id)
+	err := e.reading(ctx, "list queues", func(ctx context.Context, tx pgx.Tx) error {
+		args, err := e.statsArgs(ctx, tx, nil)
 		if err != nil {
 			return err
 		}
-		var r queueRow
-		var s Stats
-		m := &s.Messages
-		fields := append(r.fields(), &s.Partitions, &s.RetainedBytes, &s.Segments,
-			&m.Total, &m.Pending, &m.Processing, &m.Completed, &m.DeadLetter)
-		_, err = pgx.ForEachRow(rows, fields, func() error {
-			options, err := decodeOptions(r.options)
-			if err != nil {
-				return err
-			}
-			s.Queue = Queue{ID: r.uuid, Name: r.name, Namespace: r.namespace, Task: r.task, CreatedAt: r.created, Options: options}
-			list = append(list, s)
-			return nil
-		})
+		list, err = readQueueStats(ctx, tx, sqlAllQueues, args...)
 		return err
+	})
+	return list, err
+}
+
+func readQueueStats(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]Stats, error) {
+	list := []Stats{}
+	rows, _ := tx.Query(ctx, sql, args...) // its error comes with the rows
+	var r queueRow
+	var s Stats
+	m := &s.Messages
+	fields := append(r.fields(), &s.Partitions, &s.RetainedBytes, &s.Segments,
+		&m.Total, &m.Pending, &m.Processing, &m.Completed, &m.DeadLetter)
+	_, err := pgx.ForEachRow(rows, fields, func() error {
+		options, err := decodeOptions(r.options)
+		if err != nil {
+			return err
+		}
+		s.Queue = Queue{ID: r.uuid, Name: r.name, Namespace: r.namespace, Task: r.task, CreatedAt: r.created, Options: options}
+		list = append(list, s)
+		return nil
 	})
 	return list, err
 }
 
 const sqlQueueID = `select id from queue where name = $1`
 
-const sqlPartitionDetail = `
-select uuid, name, created_at, messages, greatest(0, open - leased), least(open, leased),
-       messages - least(open, messages), dead, oldest, newest
-from (` + sqlPartitionStats + `) part
-order by name`
-
 // Queue describes one queue with its partitions, or answers ErrQueueNotFound.
 func (e *Engine) Queue(ctx context.Context, name string) (Detail, error) {
-	var id int64
-	err := e.retrying(ctx, "find a queue", func(ctx context.Context) error {
-		return e.pool.QueryRow(ctx, sqlQueueID, name).Scan(&id)
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Detail{}, ErrQueueNotFound
-	}
-	if err != nil {
-		return Detail{}, err
-	}
-	stats, err := e.queueStats(ctx, &id)
-	if err != nil {
-		return Detail{}, err
-	}
-	if len(stats) == 0 {
-		return Detail{}, ErrQueueNotFound
-	}
-	detail := Detail{Stats: stats[0], PartitionStats: []PartitionStats{}}
-	err = e.retrying(ctx, "describe a queue", func(ctx context.Context) error {
-		detail.PartitionStats = detail.PartitionStats[:0]
-		rows, err := e.pool.Query(ctx, sqlPartitionDetail, e.clockOffset(), &id)
+	var detail Detail
+	err := e.reading(ctx, "describe a queue", func(ctx context.Context, tx pgx.Tx) error {
+		var id int64
+		err := tx.QueryRow(ctx, sqlQueueID, name).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrQueueNotFound
+		}
 		if err != nil {
 			return err
 		}
-		var s PartitionStats
-		var oldest, newest *time.Time
-		c := &s.Counts
-		_, err = pgx.ForEachRow(rows, []any{
-			&s.ID, &s.Name, &s.CreatedAt, &c.Total, &c.Pending, &c.Processing, &c.Completed, &c.DeadLetter, &oldest, &newest,
-		}, func() error {
-			row := s
-			if oldest != nil {
-				row.Oldest, row.Newest = *oldest, *newest
-			}
-			detail.PartitionStats = append(detail.PartitionStats, row)
-			return nil
-		})
+		args, err := e.statsArgs(ctx, tx, &id)
+		if err != nil {
+			return err
+		}
+		list, err := readQueueStats(ctx, tx, sqlOneQueue, args...)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 { // deleted just now
+			return ErrQueueNotFound
+		}
+		detail = Detail{Stats: list[0]}
+		detail.PartitionStats, err = readPartitionStats(ctx, tx, args...)
 		return err
 	})
+	if errors.Is(err, ErrQueueNotFound) {
+		return Detail{}, ErrQueueNotFound
+	}
 	return detail, err
+}
+
+func readPartitionStats(ctx context.Context, tx pgx.Tx, args ...any) ([]PartitionStats, error) {
+	list := []PartitionStats{}
+	rows, _ := tx.Query(ctx, sqlOnePartitions, args...) // its error comes with the rows
+	var s PartitionStats
+	var oldest, newest *time.Time
+	c := &s.Counts
+	_, err := pgx.ForEachRow(rows, []any{
+		&s.ID, &s.Name, &s.CreatedAt, &c.Total, &c.Pending, &c.Processing, &c.Completed, &c.DeadLetter, &oldest, &newest,
+	}, func() error {
+		row := s
+		if oldest != nil && newest != nil {
+			row.Oldest, row.Newest = *oldest, *newest
+		}
+		list = append(list, row)
+		return nil
+	})
+	return list, err
 }
 
 // Rows are locked in the order setting, queue, shards, like everywhere.

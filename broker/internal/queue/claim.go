@@ -55,6 +55,7 @@ func (e *Engine) claim(round []*serving) {
 		err = e.learnMissed(e.ctx, round)
 	}
 	for _, s := range round {
+		e.traffic.claimed(s)
 		s.outcome = e.outcome(s, err)
 	}
 	e.pops.finish(round)
@@ -333,6 +334,8 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 	}
 	offset := e.clockOffset()
 	e.metrics.claims.Inc()
+	started := time.Now()
+	defer func() { e.metrics.claimSeconds.Observe(time.Since(started).Seconds()) }()
 	return e.retrying(ctx, "claim messages", func(ctx context.Context) error {
 		batch := &pgx.Batch{} // one implicit transaction
 		for s, ids := range shared {

@@ -29,6 +29,10 @@ type Config struct {
 	DedupCacheBytes   int64                 // memory for deduplication; default 512 MiB
 	SegmentCacheBytes int64                 // memory for recent segments; default 64 MiB
 	StatementTimeout  time.Duration         // deadline of one statement; default 10 s
+	StatsInterval     time.Duration         // how often appends are added to the counts, and the broker reports; default 5 s
+	TrafficKept       time.Duration         // how long figures by the hour are kept; default 30 days
+	LagQueues         int                   // queues whose lag the metrics show, those furthest behind; default 100, negative none
+	Version           string                // of the broker, for its reports; default none
 	Testing           bool                  // the test clock may be advanced; default false
 	Logger            *slog.Logger          // default slog.Default()
 	Metrics           prometheus.Registerer // default none
@@ -55,6 +59,15 @@ func (c Config) withDefaults() Config {
 	if c.StatementTimeout <= 0 {
 		c.StatementTimeout = 10 * time.Second
 	}
+	if c.StatsInterval <= 0 {
+		c.StatsInterval = 5 * time.Second
+	}
+	if c.LagQueues == 0 {
+		c.LagQueues = 100
+	}
+	if c.TrafficKept <= 0 {
+		c.TrafficKept = 30 * 24 * time.Hour
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -74,6 +87,7 @@ type Engine struct {
 	pool    *pgxpool.Pool
 	log     *slog.Logger
 	clock   *clock.Database
+	started time.Time // by the database's clock
 	metrics *metrics
 
 	hashKey  [2]uint64
@@ -85,6 +99,9 @@ type Engine struct {
 	outage       *outage
 	loads        singleflight.Group // of consumer groups
 	segments     *segmentCache
+	traffic      *trafficCounter
+	reports      *reporter
+	lags         lagCache
 	pops         *popper
 	acks         *batcher[*ackGroup]
 	queueCreator *batcher[*queueWant]
@@ -93,6 +110,7 @@ type Engine struct {
 	confirm      *batcher[*pushGroup]
 	prover       *batcher[*pushGroup]
 	heads        *batcher[*headCheck]
+	counts       *batcher[*countRequest]
 
 	work      chan struct{}   // wakes writers
 	tidyNow   chan struct{}   // wakes the sweep
@@ -114,6 +132,9 @@ select hash_key, shards, clock_offset, clock_timestamp() + clock_offset from set
 
 const sqlSeedShards = `
 insert into shard (id, head) select i, 0 from generate_series(0, $1::int - 1) as i on conflict do nothing`
+
+const sqlSeedCounts = `
+insert into count_progress (shard, seq) select i, 0 from generate_series(0, $1::int - 1) as i on conflict do nothing`
 
 const sqlHeads = `
 select s.id, s.head, g.catalog_version, l.version, g.clock_offset, clock_timestamp() + g.clock_offset
@@ -137,7 +158,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 		e.hashMask = 1<<cfg.HashBits - 1
 	}
 	key := make([]byte, 16)
-	if _, err := rand.Read(key); err != nil {
+	_, err := rand.Read(key)
+	if err != nil {
 		return nil, fmt.Errorf("mint the hash key: %w", err)
 	}
 	if _, err := pool.Exec(ctx, sqlSetting, key, cfg.Shards); err != nil {
@@ -158,13 +180,21 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	e.hashKey = [2]uint64{binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[8:])}
 	e.offset.Store(int64(offset))
 	e.clock.Observe(now)
+	e.started = now
+	if e.reports, err = newReporter(); err != nil {
+		return nil, fmt.Errorf("name the broker: %w", err)
+	}
 	if _, err := pool.Exec(ctx, sqlSeedShards, shards); err != nil {
 		return nil, fmt.Errorf("create the shards: %w", err)
+	}
+	if _, err := pool.Exec(ctx, sqlSeedCounts, shards); err != nil {
+		return nil, fmt.Errorf("prepare the counts: %w", err)
 	}
 	for id := range shards {
 		e.shards = append(e.shards, newShard(id, cfg.DedupCacheBytes/int64(shards)))
 	}
 	e.outage = newOutage(cfg.Spool)
+	e.traffic = newTrafficCounter()
 	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
 	e.pops = newPopper(e)
 	e.acks = newBatcher(1, e.ackBatch) // more in the air only makes smaller batches
@@ -174,6 +204,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	e.confirm = newBatcher(2, e.confirmGroups)
 	e.prover = newBatcher(1, e.proveGroups)
 	e.heads = newBatcher(1, e.checkHeads)
+	e.counts = newBatcher(1, e.countFor)
 	e.metrics = newMetrics(cfg.Metrics, e)
 	return e, nil
 }
@@ -200,6 +231,8 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.goLoop(e.timerLoop)
 	e.goLoop(e.sweepLoop)
 	e.goLoop(e.lateLoop)
+	e.goLoop(e.statsLoop)
+	e.goLoop(e.trafficLoop)
 	drain, stopDrain := context.WithCancel(context.WithoutCancel(ctx))
 	e.stopDrain = stopDrain
 	e.drains.Go(func() { e.drainLoop(drain) })
@@ -234,6 +267,8 @@ func (e *Engine) Stop() {
 		e.confirm.wait()
 		e.prover.wait()
 		e.heads.wait()
+		e.counts.wait()
+		e.lastWords()
 	})
 }
 
@@ -254,6 +289,9 @@ func (e *Engine) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, 
 	}
 	ctx, cancel := e.deadline(ctx)
 	defer cancel()
+	if err := e.writeTraffic(ctx); err != nil { // it belongs to the time before
+		return time.Time{}, err
+	}
 	var offset time.Duration
 	var now time.Time
 	if err := e.pool.QueryRow(ctx, sqlAdvanceClock, d).Scan(&offset, &now); err != nil {
@@ -319,6 +357,7 @@ func (e *Engine) unavailable(doing string, err error) error {
 func (e *Engine) dropConnections(err error) {
 	if pg.UnknownOutcome(err) || pg.Unavailable(err) {
 		e.metrics.connectionsDropped.Inc()
+		e.metrics.counted.dropped.Add(1)
 		e.pool.Reset()
 	}
 }

@@ -2,8 +2,10 @@ package queue
 
 import (
 	"context"
+	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -42,3 +44,30 @@ func (e *Engine) UnknownLanded() int { return int(counted(e.metrics.unknownLande
 
 // Tidy removes what nobody needs any more, now.
 func (e *Engine) Tidy(ctx context.Context) error { return e.tidy(ctx) }
+
+// RemoveFirstSegment empties the first segment of a partition that has frames, as retention does, and
+// returns how many messages that were.
+func (e *Engine) RemoveFirstSegment(t testing.TB, queueName, partitionName string) (messages int64) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), e.pool, func(tx pgx.Tx) error {
+		var r removedRun
+		var base int64
+		err := tx.QueryRow(t.Context(), `
+			select g.partition_id, g.base, g.count, octet_length(g.frames) from segment g
+			join partition p on p.id = g.partition_id join queue q on q.id = p.queue_id
+			where q.name = $1 and p.name = $2 and g.frames is not null
+			order by g.base limit 1`, queueName, partitionName).Scan(&r.partitionID, &base, &r.messages, &r.bytes)
+		if err != nil {
+			return err
+		}
+		r.segments, r.start, messages = 1, base+r.messages, r.messages
+		if _, err := tx.Exec(t.Context(), `update segment set frames = null where partition_id = $1 and base = $2`, r.partitionID, base); err != nil {
+			return err
+		}
+		return subtractCounts(t.Context(), tx, []removedRun{r})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return messages
+}

@@ -444,7 +444,8 @@ func (lf *laneFlight) addSegment(base int64, entries []acceptedEntry) {
 // the statement does nothing: its caller has given up by then.
 const sqlFlush = `
 with want as materialized (
-    select * from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bytea[]) as w (id, head, token, entries)
+    select * from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bytea[], $16::bytea[])
+        as w (id, head, token, entries, sizes)
 ), locked as materialized (
     select s.id from shard s join want w on w.id = s.id and w.head = s.head
     order by s.id for update of s skip locked
@@ -452,10 +453,10 @@ with want as materialized (
     update shard s set head = s.head + 1
     from locked l join want w on w.id = l.id
     where s.id = l.id and s.head = w.head and clock_timestamp() + $5::interval < $15::timestamptz
-    returning s.id, s.head, w.token, w.entries, clock_timestamp() + $5::interval as at
+    returning s.id, s.head, w.token, w.entries, w.sizes, clock_timestamp() + $5::interval as at
 ), logged as (
-    insert into flush (shard, seq, token, entries, created_at)
-    select id, head, token, entries, at from moved
+    insert into flush (shard, seq, token, entries, sizes, created_at)
+    select id, head, token, entries, sizes, at from moved
 ), appended as (
     insert into segment (partition_id, base, count, created_at, bytes, format, hashes, frames)
     select a.partition_id, a.base, a.count, greatest(m.at, a.last_at), a.bytes, a.format, a.hashes, a.frames
@@ -491,6 +492,15 @@ func (f *flight) headArgs(offset time.Duration) []any {
 		entries = append(entries, encodeAppends(nil, runs))
 	}
 	return []any{ids, heads, tokens, entries, offset}
+}
+
+// sizes are the sizes of what is appended to each shard.
+func (f *flight) sizes() [][]byte {
+	sizes := make([][]byte, len(f.shards))
+	for i, sf := range f.shards {
+		sizes[i] = encodeSizes(sf.lanes)
+	}
+	return sizes
 }
 
 // segmentArgs are the rows of the segment table that a flight appends, column by column.
@@ -549,7 +559,7 @@ func (e *Engine) send(ctx context.Context, db querier, f *flight) (moved map[int
 
 func (e *Engine) sendAll(ctx context.Context, db querier, f *flight, statements []*segmentArgs) (map[int]time.Time, error) {
 	args := append(f.headArgs(e.clockOffset()), statements[0].list()...)
-	rows, _ := db.Query(ctx, sqlFlush, append(args, e.latest(ctx))...) // its error comes with the rows
+	rows, _ := db.Query(ctx, sqlFlush, append(args, e.latest(ctx), f.sizes())...) // its error comes with the rows
 	moved := make(map[int]time.Time, len(f.shards))
 	var id int
 	var at time.Time
@@ -642,6 +652,7 @@ func (e *Engine) settle(sf *shardFlight, at time.Time) {
 	s.reclaim()
 	s.mu.Unlock()
 
+	e.traffic.appended(sf.lanes)
 	e.segments.add(segments...)
 	e.pops.appended(sf.lanes) // before the answers: what is queued is visible at once
 	for _, g := range sf.groups {

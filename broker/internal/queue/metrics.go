@@ -1,7 +1,10 @@
 package queue
 
 import (
+	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,7 +14,9 @@ import (
 
 // metrics are the engine's counters. They are kept also when nobody registers them.
 type metrics struct {
+	pushes             *prometheus.CounterVec
 	pushItems          *prometheus.CounterVec
+	pushBatch          prometheus.Histogram
 	flushes            *prometheus.CounterVec
 	flushSeconds       prometheus.Histogram
 	flushItems         prometheus.Histogram
@@ -21,16 +26,24 @@ type metrics struct {
 	appendConflicts    prometheus.Counter
 	connectionsDropped prometheus.Counter
 
+	counted struct { // what reports say, without a look into the collectors
+		pushes, pops, acks, pushed, popped, acked, failed, dead, dropped atomic.Int64
+	}
+
 	pops           *prometheus.CounterVec
 	popMessages    prometheus.Counter
 	popBatch       prometheus.Histogram
 	claims         prometheus.Counter
+	claimSeconds   prometheus.Histogram
 	coldReads      prometheus.Counter
 	claimConflicts prometheus.Counter
 
 	transactions *prometheus.CounterVec
 
+	ackRequests  *prometheus.CounterVec
 	acks         *prometheus.CounterVec
+	ackBatch     prometheus.Histogram
+	ackSeconds   prometheus.Histogram
 	deadLetters  prometheus.Counter
 	ackConflicts prometheus.Counter
 }
@@ -50,11 +63,17 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: name, Help: help}, value)
 	}
+	function := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help}, value)
+	}
 	sizes := prometheus.ExponentialBuckets(1, 4, 8)
+	times := prometheus.ExponentialBuckets(0.0005, 2, 14)
 	m := &metrics{
+		pushes:             vector("pushes_total", "Push requests by outcome: ok when every item was queued, a duplicate or buffered.", "outcome"),
+		pushBatch:          histogram("push_batch_items", "Items per push request.", sizes),
 		pushItems:          vector("push_items_total", "Pushed items by status.", "status"),
 		flushes:            vector("flushes_total", "Statements that append to the log, by outcome.", "outcome"),
-		flushSeconds:       histogram("flush_seconds", "Time of a statement that appends to the log, its commit included.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		flushSeconds:       histogram("flush_seconds", "Time of a statement that appends to the log, its commit included.", times),
 		flushItems:         histogram("flush_items", "Messages appended by one statement.", sizes),
 		failures:           counter("push_failures_total", "Times that groups of pushed items could not be committed, whatever became of them then."),
 		unknownCommits:     counter("unknown_commits_total", "Appends whose outcome was lost with the connection."),
@@ -65,24 +84,34 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		popMessages:        counter("pop_messages_total", "Messages delivered by pops."),
 		popBatch:           histogram("pop_batch_messages", "Messages per pop that got any.", sizes),
 		claims:             counter("claims_total", "Statements that claim messages for waiting pops."),
+		claimSeconds:       histogram("claim_seconds", "Time of a statement that claims messages for waiting pops, its commit included.", times),
 		coldReads:          counter("pop_cold_reads_total", "Partitions whose messages were read from PostgreSQL for a pop."),
 		claimConflicts:     counter("claim_conflicts_total", "Claims that found a cursor different from what was known."),
 		transactions:       vector("transactions_total", "Transactions by outcome.", "outcome"),
+		ackRequests:        vector("ack_requests_total", "Ack requests by outcome: ok when they could be looked at, whatever became of their items.", "outcome"),
+		ackBatch:           histogram("ack_batch_items", "Items per ack request.", sizes),
+		ackSeconds:         histogram("ack_seconds", "Time of a statement that moves cursors for acks, its commit included.", times),
 		acks:               vector("acks_total", "Acknowledged items by outcome.", "outcome"),
 		deadLetters:        counter("dead_letters_total", "Messages filed as dead letters."),
 		ackConflicts:       counter("ack_conflicts_total", "Acks that found a cursor different from what was known."),
 	}
 	if registry != nil {
 		registry.MustRegister(
-			m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
-			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.coldReads,
-			m.claimConflicts, m.transactions, m.acks, m.deadLetters, m.ackConflicts,
+			m.pushes, m.pushBatch, m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
+			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.claimSeconds, m.coldReads,
+			m.claimConflicts, m.transactions, m.ackRequests, m.ackBatch, m.ackSeconds, m.acks, m.deadLetters, m.ackConflicts,
 			gauge("pops_parked", "Pops that wait for a message.", func() float64 { return float64(e.pops.parked()) }),
 			gauge("dedup_bytes", "Memory of the deduplication, estimated.", func() float64 { return float64(e.dedupBytes()) }),
 			gauge("segment_cache_bytes", "Memory of cached segments.", func() float64 { return float64(e.segments.size()) }),
 			gauge("pool_connections", "Connections to PostgreSQL.", func() float64 { return float64(e.pool.Stat().TotalConns()) }),
+			gauge("pool_size", "Most connections to PostgreSQL.", func() float64 { return float64(e.pool.Stat().MaxConns()) }),
+			function("pool_waits_total", "Times that a connection had to be waited for.", func() float64 { return float64(e.pool.Stat().EmptyAcquireCount()) }),
+			function("pool_wait_seconds_total", "Time spent waiting for connections.", func() float64 { return e.pool.Stat().EmptyAcquireWaitTime().Seconds() }),
 			gauge("pool_connections_busy", "Connections to PostgreSQL in use.", func() float64 { return float64(e.pool.Stat().AcquiredConns()) }),
 		)
+		if e.cfg.LagQueues > 0 {
+			registry.MustRegister(newLagCollector(e))
+		}
 		if s := e.cfg.Spool; s != nil {
 			registry.MustRegister(
 				gauge("spool_records", "Messages in the spool that wait for PostgreSQL.", func() float64 { return float64(s.Stats().Pending) }),
@@ -113,7 +142,29 @@ func (e *Engine) dedupBytes() int64 {
 	return total
 }
 
-func (m *metrics) pushed(status Status) { m.pushItems.WithLabelValues(string(status)).Inc() }
+// pushed counts one push request that was answered.
+func (m *metrics) pushed(results []PushResult) {
+	outcome := "ok"
+	if n := m.pushedItems(results); n[Failed] > 0 {
+		outcome = "failed"
+		m.counted.failed.Add(1)
+	}
+	m.pushes.WithLabelValues(outcome).Inc()
+	m.pushBatch.Observe(float64(len(results)))
+	m.counted.pushes.Add(1)
+}
+
+func (m *metrics) pushedItems(results []PushResult) map[Status]int {
+	n := map[Status]int{}
+	for i := range results {
+		n[results[i].Status]++
+	}
+	for status, count := range n {
+		m.pushItems.WithLabelValues(string(status)).Add(float64(count))
+	}
+	m.counted.pushed.Add(int64(n[Queued]))
+	return n
+}
 
 func (m *metrics) flushed(f *flight, took time.Duration, err error) {
 	outcome := "ok"
@@ -131,9 +182,7 @@ func (m *metrics) transacted(out *Outcome, err error) {
 	switch {
 	case err == nil:
 		m.transactions.WithLabelValues("committed").Inc()
-		for _, r := range out.Pushed {
-			m.pushed(r.Status)
-		}
+		m.pushedItems(out.Pushed)
 	case errors.As(err, &duplicate):
 		m.transactions.WithLabelValues("duplicate").Inc()
 	case errors.As(err, &rejected):
@@ -150,6 +199,8 @@ func (m *metrics) popped(r *PopResult, err error) {
 	for _, p := range r.Partitions {
 		n += len(p.Messages)
 	}
+	m.counted.pops.Add(1)
+	m.counted.popped.Add(int64(n))
 	switch {
 	case err != nil:
 		m.pops.WithLabelValues("error").Inc()
@@ -162,18 +213,94 @@ func (m *metrics) popped(r *PopResult, err error) {
 	}
 }
 
-func (m *metrics) acked(u *ackGroup) {
-	for _, en := range u.items {
-		switch r := en.result; {
-		case r.DeadLettered:
-			m.deadLetters.Inc()
-			m.acks.WithLabelValues("dead_letter").Inc()
-		case r.Err != nil:
-			m.acks.WithLabelValues("refused").Inc()
-		case r.Noop:
-			m.acks.WithLabelValues("noop").Inc()
-		default:
-			m.acks.WithLabelValues("done").Inc()
+// acked counts one ack request that was answered.
+func (m *metrics) acked(units []*ackGroup, items int, err error) {
+	m.counted.acks.Add(1)
+	m.ackBatch.Observe(float64(items))
+	if err != nil {
+		m.ackRequests.WithLabelValues("error").Inc()
+		return
+	}
+	m.ackRequests.WithLabelValues("ok").Inc()
+	for _, u := range units {
+		for _, en := range u.items {
+			outcome := "done"
+			switch r := en.result; {
+			case r.DeadLettered:
+				m.deadLetters.Inc()
+				m.counted.dead.Add(1)
+				outcome = "dead_letter"
+			case r.Err != nil:
+				outcome = "refused"
+			case r.Noop:
+				outcome = "noop"
+			}
+			m.acks.WithLabelValues(outcome).Inc()
+			if outcome != "refused" {
+				m.counted.acked.Add(1)
+			}
 		}
 	}
+}
+
+// requests is what the broker has done since its start.
+func (m *metrics) requests() Requests {
+	c := &m.counted
+	return Requests{
+		Pushes: c.pushes.Load(), Pops: c.pops.Load(), Acks: c.acks.Load(),
+		PushedMessages: c.pushed.Load(), PoppedMessages: c.popped.Load(), AckedItems: c.acked.Load(),
+		FailedPushes: c.failed.Load(), DeadLetters: c.dead.Load(), DatabaseErrors: c.dropped.Load(),
+	}
+}
+
+// lagCollector shows the lag of the queues that are furthest behind. It asks the database at most once per
+// StatsInterval, and shows nothing while PostgreSQL is away.
+type lagCollector struct {
+	engine  *Engine
+	pending *prometheus.Desc
+	seconds *prometheus.Desc
+	hidden  *prometheus.Desc
+}
+
+// lagPatience bounds how long a scrape waits for the database.
+const lagPatience = time.Second
+
+func newLagCollector(e *Engine) *lagCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(metricsNamespace, "", name), help, labels, nil)
+	}
+	return &lagCollector{
+		engine:  e,
+		pending: desc("queue_pending_messages", "Messages that the slowest group of each partition has not committed, by queue; of the queues with most of them.", "queue"),
+		seconds: desc("queue_lag_seconds", "Age of the oldest message that is not committed, by queue; of the same queues.", "queue"),
+		hidden:  desc("queues_not_shown", "Queues that the metrics by queue leave out."),
+	}
+}
+
+func (c *lagCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.pending, c.seconds, c.hidden} {
+		descs <- d
+	}
+}
+
+func (c *lagCollector) Collect(values chan<- prometheus.Metric) {
+	e := c.engine
+	if e.ctx == nil { // not started
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, lagPatience)
+	defer cancel()
+	lags, err := e.Lags(ctx, e.cfg.StatsInterval)
+	if err != nil {
+		e.log.Debug("the lag of queues cannot be shown", "err", err)
+		return
+	}
+	queues := slices.Clone(lags.Queues)
+	slices.SortStableFunc(queues, func(a, b QueueLag) int { return int(b.Open - a.Open) })
+	shown := queues[:min(len(queues), e.cfg.LagQueues)]
+	for _, q := range shown {
+		values <- prometheus.MustNewConstMetric(c.pending, prometheus.GaugeValue, float64(q.Open), q.Name)
+		values <- prometheus.MustNewConstMetric(c.seconds, prometheus.GaugeValue, q.Time.Max, q.Name)
+	}
+	values <- prometheus.MustNewConstMetric(c.hidden, prometheus.GaugeValue, float64(len(queues)-len(shown)))
 }

@@ -129,7 +129,6 @@ func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, erro
 				r.MessageID = en.origin
 			}
 			results[en.index] = r
-			e.metrics.pushed(en.status)
 		}
 	}
 	for _, f := range followers {
@@ -138,8 +137,8 @@ func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, erro
 			r.Status = Duplicate
 		}
 		results[f.index] = r
-		e.metrics.pushed(r.Status)
 	}
+	e.metrics.pushed(results)
 	return results, nil
 }
 

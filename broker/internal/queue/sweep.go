@@ -86,7 +86,8 @@ func (p *popper) awaited() []*cursor {
 
 const sqlTrimFlushes = `
 delete from flush f using (
-    select shard, seq from flush where created_at < clock_timestamp() + $1::interval - interval '` + flushKept + `' limit $2
+    select f.shard, f.seq from flush f join count_progress c on c.shard = f.shard and f.seq <= c.seq
+    where f.created_at < clock_timestamp() + $1::interval - interval '` + flushKept + `' limit $2
 ) old where f.shard = old.shard and f.seq = old.seq`
 
 const sqlTrimLeases = `
@@ -110,12 +111,19 @@ with doomed as (
     delete from cursor where partition_id in (select id from doomed)
 ), letters as (
     delete from dead_letter where partition_id in (select id from doomed)
+), counts as (
+    delete from partition_count where partition_id in (select id from doomed)
 ), gone as (
     delete from partition where id in (select id from doomed) returning id
 )
 select exists (select from gone)`
 
 const sqlSweepGroups = `delete from consumer_group where queue_id = $1`
+
+// Counts that were added while the partitions were swept.
+const sqlSweepCounts = `delete from partition_count where queue_id = $1`
+
+const sqlSweepTraffic = `delete from queue_traffic where queue_id = $1`
 
 const sqlTombstones = `
 select t.queue_id from queue_tombstone t
@@ -149,10 +157,13 @@ delete from group_change where (version, group_id) in (
 
 // tidy removes what nobody needs any more, in small steps.
 func (e *Engine) tidy(ctx context.Context) error {
-	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases, sqlTrimGroupChanges} {
+	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases, sqlTrimGroupChanges, sqlTrimReports} {
 		if err := e.inSteps(ctx, sql, e.clockOffset()); err != nil {
 			return err
 		}
+	}
+	if err := e.inSteps(ctx, sqlTrimTraffic, e.clockOffset(), e.cfg.TrafficKept); err != nil {
+		return err
 	}
 	if err := e.inSteps(ctx, sqlTrimMarks, markKept); err != nil {
 		return err
@@ -176,10 +187,12 @@ func (e *Engine) sweepRemoved(ctx context.Context) error {
 }
 
 // inSteps repeats a statement that removes at most sweepStep rows until it finds fewer.
-func (e *Engine) inSteps(ctx context.Context, sql string, arg any) error {
+// Its first parameter is first, its second the number of rows; the others follow.
+func (e *Engine) inSteps(ctx context.Context, sql string, first any, others ...any) error {
+	args := append([]any{first, sweepStep}, others...)
 	for {
 		bounded, cancel := e.deadline(ctx)
-		tag, err := e.pool.Exec(bounded, sql, arg, sweepStep)
+		tag, err := e.pool.Exec(bounded, sql, args...)
 		cancel()
 		if err != nil || tag.RowsAffected() < sweepStep {
 			return err
@@ -212,8 +225,10 @@ func (e *Engine) sweepDeleted(ctx context.Context) error {
 			}
 		}
 		err := e.retrying(ctx, "forget a deleted queue", func(ctx context.Context) error {
-			if _, err := e.pool.Exec(ctx, sqlSweepGroups, id); err != nil {
-				return err
+			for _, sql := range []string{sqlSweepGroups, sqlSweepCounts, sqlSweepTraffic} {
+				if _, err := e.pool.Exec(ctx, sql, id); err != nil {
+					return err
+				}
 			}
 			_, err := e.pool.Exec(ctx, sqlDropTombstone, id, e.clockOffset())
 			return err

@@ -1,0 +1,314 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/broker/internal/pgtest"
+	"github.com/posthorn/posthorn/broker/internal/queue"
+)
+
+// tally is what a scan of the log finds, or what the counts say.
+type tally struct{ Messages, Segments, Bytes int64 }
+
+// scan counts a queue the slow way.
+func scan(t testing.TB, db *pgx.Conn, name string) tally {
+	t.Helper()
+	var s tally
+	err := db.QueryRow(t.Context(), `
+		select coalesce(sum(g.count), 0), count(g.frames), coalesce(sum(octet_length(g.frames)), 0)
+		from segment g join partition p on p.id = g.partition_id join queue q on q.id = p.queue_id
+		where q.name = $1 and g.frames is not null`, name).Scan(&s.Messages, &s.Segments, &s.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func counted(t testing.TB, e *queue.Engine, name string) tally {
+	t.Helper()
+	list, err := e.Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range list {
+		if q.Name == name {
+			return tally{q.Messages.Total, q.Segments, q.RetainedBytes}
+		}
+	}
+	t.Fatalf("queue %q is not listed", name)
+	return tally{}
+}
+
+// seldom keeps the engine from counting by itself.
+var seldom = queue.Config{StatsInterval: time.Hour}
+
+func TestCountsAgreeWithTheLog(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Admin(t, url)
+	brokers := []*queue.Engine{broker(t, url, seldom), broker(t, url, queue.Config{StatsInterval: 5 * time.Millisecond})}
+	names := []string{"a", "b", "c"}
+	var wait sync.WaitGroup
+	for i := range 8 {
+		random := rand.New(rand.NewPCG(7, uint64(i)))
+		wait.Go(func() {
+			for round := range 20 {
+				var items []queue.PushItem
+				for range 1 + random.IntN(40) {
+					it := item(names[random.IntN(len(names))], strconv.Itoa(random.IntN(5)), strconv.Itoa(random.IntN(2000)))
+					it.Payload = fmt.Appendf(nil, `"%0*d"`, 1+random.IntN(3000), round)
+					items = append(items, it)
+				}
+				e := brokers[random.IntN(len(brokers))]
+				if _, err := e.Push(context.WithoutCancel(t.Context()), items); err != nil {
+					t.Error(err)
+				}
+				if round%5 == 0 {
+					if _, err := e.Queues(context.WithoutCancel(t.Context())); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for _, name := range names {
+		want := scan(t, db, name)
+		if want.Messages == 0 {
+			t.Fatal("nothing was pushed")
+		}
+		for _, e := range brokers {
+			expect(t, "counts of "+name, counted(t, e, name), want)
+		}
+	}
+}
+
+func TestAPushIsCountedAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e, other := broker(t, url, seldom), broker(t, url, seldom)
+	for n := range 5 {
+		push(t, e, item("q", "p", strconv.Itoa(n)))
+		expect(t, "messages here", counted(t, e, "q").Messages, int64(n+1))
+		expect(t, "messages there", counted(t, other, "q").Messages, int64(n+1))
+	}
+}
+
+// TestFlushesWithoutSizesAreCounted: a broker of an earlier version does not say how large its appends are.
+func TestFlushesWithoutSizesAreCounted(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Admin(t, url)
+	e := broker(t, url, seldom)
+	for n := range 3 {
+		push(t, e, item("q", strconv.Itoa(n), "x"), item("q", strconv.Itoa(n), "y"))
+	}
+	if _, err := db.Exec(t.Context(), `update flush set sizes = null`); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "counts", counted(t, e, "q"), scan(t, db, "q"))
+	expect(t, "messages", counted(t, e, "q").Messages, int64(6))
+}
+
+// TestWhatIsNotCountedIsNotTrimmed: flush rows go after minutes, but not before they are counted.
+func TestWhatIsNotCountedIsNotTrimmed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Admin(t, url)
+	e := broker(t, url, seldom)
+	push(t, e, item("q", "p", "1"), item("q", "p", "2"))
+	rows := func() (n int) {
+		if err := db.QueryRow(t.Context(), `select count(*) from flush`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	advance(t, e, time.Hour)
+	tidy(t, e)
+	expect(t, "flush rows before the count", rows(), 1)
+	expect(t, "messages", counted(t, e, "q").Messages, int64(2))
+	tidy(t, e)
+	expect(t, "flush rows after the count", rows(), 0)
+	expect(t, "messages", counted(t, e, "q").Messages, int64(2))
+}
+
+func tidy(t testing.TB, e *queue.Engine) {
+	t.Helper()
+	if err := e.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRemovalBeforeCounting: what is removed may be subtracted before it was added.
+func TestRemovalBeforeCounting(t *testing.T) {
+	t.Parallel()
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprintf("counted first %t", first), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.URL(t)
+			db := pgtest.Admin(t, url)
+			e := broker(t, url, seldom)
+			push(t, e, item("q", "p", "1"), item("q", "p", "2"))
+			push(t, e, item("q", "p", "3"))
+			push(t, e, item("q", "r", "1"))
+			if first {
+				counted(t, e, "q")
+			}
+			expect(t, "removed", e.RemoveFirstSegment(t, "q", "p"), int64(2))
+			expect(t, "counts", counted(t, e, "q"), scan(t, db, "q"))
+			expect(t, "messages", counted(t, e, "q").Messages, int64(2))
+			detail, err := e.Queue(t.Context(), "q")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := detail.PartitionStats[0]
+			expect(t, "partition", p.Counts, queue.Counts{Total: 1, Pending: 1})
+			if p.Oldest.IsZero() || p.Newest.Before(p.Oldest) {
+				t.Errorf("oldest %v, newest %v", p.Oldest, p.Newest)
+			}
+		})
+	}
+}
+
+// TestUpgradeCountsWhatIsThere runs the migration on a log that was written without it.
+func TestUpgradeCountsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Admin(t, url)
+	e := broker(t, url, seldom)
+	for n := range 10 {
+		push(t, e, item("q", strconv.Itoa(n%3), strconv.Itoa(n)))
+	}
+	counted(t, e, "q")
+	e.RemoveFirstSegment(t, "q", "0")
+	want := scan(t, db, "q")
+	e.Stop()
+	files, err := filepath.Glob("../pg/migrations/*_counters.sql")
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	sql, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		`drop table partition_count, count_progress, queue_traffic, broker_report`, `alter table flush drop column sizes`, string(sql),
+	} {
+		if _, err := db.PgConn().Exec(t.Context(), statement).ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := broker(t, url, seldom)
+	expect(t, "counts after the upgrade", counted(t, again, "q"), want)
+	push(t, again, item("q", "0", "new"))
+	expect(t, "counts after a push", counted(t, again, "q"), scan(t, db, "q"))
+	expect(t, "messages after a push", counted(t, again, "q").Messages, want.Messages+1)
+}
+
+func TestCountsOfADeletedQueueGo(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Admin(t, url)
+	e := broker(t, url, seldom)
+	push(t, e, item("q", "a", "1"), item("q", "b", "1"))
+	counted(t, e, "q")
+	push(t, e, item("q", "c", "1")) // not counted yet
+	if _, err := e.DeleteQueue(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	push(t, e, item("q", "d", "1"))
+	expect(t, "messages of the new queue", counted(t, e, "q").Messages, int64(1))
+	tidy(t, e)
+	var left int
+	if err := db.QueryRow(t.Context(), `select count(*) from partition_count`).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "counts left", left, 1)
+}
+
+// TestPendingOfAGroupThatBeganLater: without a cursor, a group begins behind what is older than it.
+func TestPendingOfAGroupThatBeganLater(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e := broker(t, url, seldom)
+	before, after := 37, 90
+	segment := func(n int) {
+		push(t, e, item("q", "p", "a"+strconv.Itoa(n)), item("q", "p", "b"+strconv.Itoa(n)))
+	}
+	for n := range before {
+		segment(n)
+	}
+	push(t, e, item("q", "old", "1"))
+	if got := pop(t, e, queue.PopRequest{Queue: "q", Group: "late", FromNew: true}); len(got.Partitions) != 0 {
+		t.Fatalf("a new group got %v", got)
+	}
+	check := func(want int64) {
+		t.Helper()
+		detail, err := e.Queue(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "partition old", detail.PartitionStats[0].Counts, queue.Counts{Total: 1, Completed: 1})
+		expect(t, "pending of p", detail.PartitionStats[1].Counts.Pending, want)
+		expect(t, "pending of q", detail.Messages.Pending, want)
+	}
+	check(0)
+	for n := range after {
+		segment(before + n)
+		if n%30 == 0 {
+			check(int64(2 * (n + 1)))
+		}
+	}
+	check(int64(2 * after))
+	push(t, e, item("q", "young", "1"))
+	lags, err := e.Lags(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "lag", lags.Total.Open, int64(2*after+1))
+	expect(t, "partitions behind", lags.Total.Behind, int64(2))
+	expect(t, "spread", [2]float64{lags.Total.Offset.Median, lags.Total.Offset.Max}, [2]float64{1, float64(2 * after)})
+}
+
+func TestLagIsTheAgeOfWhatIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), seldom)
+	lag := func() queue.Lag {
+		t.Helper()
+		lags, err := e.Lags(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lags.Queues[0].Lag
+	}
+	push(t, e, item("q", "p", "1"))
+	advance(t, e, time.Hour)
+	push(t, e, item("q", "p", "2"))
+	advance(t, e, time.Minute)
+	got := lag()
+	if got.Time.Max < 3660 || got.Time.Max > 3700 || got.Open != 2 {
+		t.Errorf("before the pop: %+v", got)
+	}
+	r := pop(t, e, queue.PopRequest{Queue: "q", Batch: 1})
+	if got := lag(); got.Open != 2 || got.Time.Max < 3660 {
+		t.Errorf("under a lease: %+v", got)
+	}
+	ackAll(t, e, r, queue.Completed)
+	if got := lag(); got.Time.Max < 60 || got.Time.Max > 100 || got.Open != 1 {
+		t.Errorf("after the first: %+v", got)
+	}
+	ackAll(t, e, pop(t, e, queue.PopRequest{Queue: "q"}), queue.Completed)
+	if got := lag(); got.Time.Max != 0 || got.Behind != 0 || got.Partitions != 1 {
+		t.Errorf("after all: %+v", got)
+	}
+}
