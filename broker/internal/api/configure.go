@@ -93,6 +93,9 @@ func (e *edge) configure(c *call) (answer, error) {
 	task := firstNonEmpty(body.Task, given.Task)
 	options := given.resolve()
 	q, err := e.cfg.Engine.Configure(c.ctx, body.Queue, namespace, task, options)
+	if errors.Is(err, queue.ErrNoKey) {
+		return answer{}, &openapi.CheckError{In: "body", Field: "options.encryptionEnabled", Rule: "must be false: the broker has no encryption key"}
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -136,13 +139,9 @@ func (o *optionsRequest) resolve() queue.Options {
 	return out
 }
 
-// withoutEffect names the options that ask for what this version does not do: what was to be encrypted is
-// stored as it is, and what was to be deleted is kept.
+// withoutEffect names the options that ask for what this version does not do: what was to be deleted is kept.
 func withoutEffect(o queue.Options) []string {
 	var names []string
-	if o.EncryptionEnabled {
-		names = append(names, "encryptionEnabled")
-	}
 	if o.RetentionEnabled {
 		names = append(names, "retentionEnabled")
 	}

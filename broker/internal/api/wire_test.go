@@ -327,10 +327,10 @@ func TestOptionsWithoutEffect(t *testing.T) {
 		t.Errorf("warned of a queue that asks for nothing: %s", b.log.String())
 	}
 	b.ask(200, "POST", "/api/v1/configure",
-		`{"queue":"secret","options":{"encryptionEnabled":true,"retentionEnabled":true,"maxWaitTimeSeconds":5}}`, nil)
+		`{"queue":"secret","options":{"retentionEnabled":true,"maxWaitTimeSeconds":5}}`, nil)
 	log := b.log.String()
 	if strings.Count(log, warning) != 1 ||
-		!strings.Contains(log, `"queue":"secret","options":["encryptionEnabled","retentionEnabled","maxWaitTimeSeconds"]`) {
+		!strings.Contains(log, `"queue":"secret","options":["retentionEnabled","maxWaitTimeSeconds"]`) {
 		t.Errorf("log %s", log)
 	}
 }

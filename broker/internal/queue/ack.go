@@ -574,18 +574,18 @@ with want as materialized (
       and c.committed = w.known and c.retries = w.known_retries
       and c.lease_id is not distinct from nullif(w.known_lease, '')::uuid
       and (not w.must_live or c.lease_until > clock_timestamp() + $11::interval)
-      and clock_timestamp() + $11::interval < $25::timestamptz
+      and clock_timestamp() + $11::interval < $26::timestamptz
     returning w.i, c.seeks
 ), buried as (
     insert into dead_letter (queue_id, partition_id, group_name, log_offset, message_id, transaction_id,
-                             trace_id, producer_sub, error, retries, payload, created_at, failed_at)
+                             trace_id, producer_sub, error, retries, payload, sealed, created_at, failed_at)
     select d.queue_id, d.partition_id, d.group_name, d.log_offset, d.message_id::uuid, d.transaction_id,
-           nullif(d.trace_id, '')::uuid, nullif(d.producer_sub, ''), d.error, d.retries, d.payload, d.created_at,
+           nullif(d.trace_id, '')::uuid, nullif(d.producer_sub, ''), d.error, d.retries, d.payload, d.sealed, d.created_at,
            clock_timestamp() + $11::interval
     from unnest($12::integer[], $13::bigint[], $14::bigint[], $15::text[], $16::bigint[], $17::text[], $18::text[],
-                $19::text[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::timestamptz[])
+                $19::text[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::boolean[], $25::timestamptz[])
          as d (i, queue_id, partition_id, group_name, log_offset, message_id, transaction_id,
-               trace_id, producer_sub, error, retries, payload, created_at)
+               trace_id, producer_sub, error, retries, payload, sealed, created_at)
     join moved m on m.i = d.i
 )
 select i, seeks from moved`
@@ -668,6 +668,7 @@ func ackArgs(units []*ackGroup, offset time.Duration) []any {
 	var dQueues, dPartitions, dOffsets []int64
 	var dGroups, dMessages, dTxIDs, dTraces, dSubs, dErrors []string
 	var dPayloads [][]byte
+	var dSealed []bool
 	var dCreated []time.Time
 	for i, u := range units {
 		c := u.cursor
@@ -691,10 +692,11 @@ func ackArgs(units []*ackGroup, offset time.Duration) []any {
 		}
 		dTraces, dSubs = append(dTraces, trace), append(dSubs, string(dead.sub))
 		dErrors, dPayloads = append(dErrors, u.plan.deadItem.item.Error), append(dPayloads, dead.payload)
+		dSealed = append(dSealed, dead.sealed)
 		dCreated = append(dCreated, u.plan.deadAt)
 	}
 	return []any{
 		index, partitions, groups, known, knownRetries, leases, mustLive, committed, retries, release, offset,
-		dIndex, dQueues, dPartitions, dGroups, dOffsets, dMessages, dTxIDs, dTraces, dSubs, dErrors, dRetries, dPayloads, dCreated,
+		dIndex, dQueues, dPartitions, dGroups, dOffsets, dMessages, dTxIDs, dTraces, dSubs, dErrors, dRetries, dPayloads, dSealed, dCreated,
 	}
 }

@@ -438,6 +438,12 @@ func (e *Engine) createQueues(wants []*queueWant) {
 func (e *Engine) createOpen(open map[string][]*queueWant, finish func(string, *queueState, error)) error {
 	options := DefaultOptions()
 	options.LeaseTime = ImplicitLeaseTime
+	if options.EncryptionEnabled && e.sealing.keys == nil {
+		if e.sealing.strict {
+			return Queue{}, ErrNoKey
+		}
+		e.log.Warn("a queue is to be encrypted, but there is no encryption key: its messages are stored as they are", "queue", name)
+	}
 	encoded, err := encodeOptions(options)
 	if err != nil {
 		return err

@@ -71,6 +71,9 @@ func (e *Engine) claimRound(ctx context.Context, round []*serving) error {
 			return err
 		}
 	}
+	if err := e.unsealRound(round); err != nil {
+		return err
+	}
 	return e.sendClaims(ctx, round)
 }
 
@@ -448,6 +451,9 @@ func (t *take) popped() (PoppedPartition, error) {
 			m := Message{
 				ID: f.id, TransactionID: f.transactionID(), TraceID: f.trace, ProducerSub: string(f.sub),
 				CreatedAt: s.created, DeliveryAttempt: 1, Payload: f.payload,
+			}
+			if f.sealed {
+				m.Payload = t.opened[offset]
 			}
 			if offset < t.delivered {
 				m.DeliveryAttempt = t.attempt

@@ -18,6 +18,7 @@ import (
 
 	"github.com/posthorn/posthorn/broker/internal/clock"
 	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/seal"
 	"github.com/posthorn/posthorn/broker/internal/spool"
 )
 
@@ -37,6 +38,8 @@ type Config struct {
 	Logger            *slog.Logger          // default slog.Default()
 	Metrics           prometheus.Registerer // default none
 	Spool             *spool.Spool          // takes pushes while PostgreSQL is away; default none, they fail
+	Keys              *seal.Keys            // encrypt the queues that ask for it; default none
+	StrictEncryption  bool                  // nothing of such a queue is ever stored as it is; default false
 
 	// HashBits keeps only so many bits of the transaction ids' hashes, to force collisions in
 	// tests; default 0, all 64. All brokers of a database must agree.
@@ -97,6 +100,7 @@ type Engine struct {
 
 	catalog      *catalog
 	outage       *outage
+	sealing      sealing
 	loads        singleflight.Group // of consumer groups
 	segments     *segmentCache
 	traffic      *trafficCounter
@@ -195,6 +199,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	}
 	e.outage = newOutage(cfg.Spool)
 	e.traffic = newTrafficCounter()
+	e.sealing.keys, e.sealing.strict = cfg.Keys, cfg.StrictEncryption
 	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
 	e.pops = newPopper(e)
 	e.acks = newBatcher(1, e.ackBatch) // more in the air only makes smaller batches

@@ -235,6 +235,13 @@ func (s *segment) frame(offset int64) (frame, error) {
 	return f, err
 }
 
+// sealed reports whether the message at an offset is encrypted.
+func (s *segment) sealed(offset int64) bool {
+	b := s.frames[s.starts[offset-s.base]:]
+	_, n := binary.Uvarint(b)
+	return b[n]&flagSealed != 0
+}
+
 // scratch holds buffers that compression is tried in.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 

@@ -844,8 +844,9 @@ type take struct {
 	count     int   // messages in [from, to)
 	delivered int64
 	segments  []*segment
-	pop       int  // which of the round it belongs to
-	cutShort  bool // more segments are there than were read
+	opened    map[int64][]byte // payloads that were encrypted, by offset
+	pop       int              // which of the round it belongs to
+	cutShort  bool             // more segments are there than were read
 
 	hiddenUntil time.Time // visibility rules hide what comes next until then
 	hole        bool      // nothing is left in the log before past

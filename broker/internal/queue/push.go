@@ -34,6 +34,7 @@ type pushGroup struct {
 	err      error     // why it failed
 	done     func()
 
+	sealed    bool          // its payloads are encrypted
 	replayed  bool          // it comes from the spool, not from a caller
 	entriesOf []spool.Entry // what it was made of
 }
@@ -271,7 +272,8 @@ func (e *Engine) submit(groups []*pushGroup) {
 	}
 }
 
-// locate finds each group's partition, and creates queues and partitions that do not exist.
+// locate finds each group's partition, and creates queues and partitions that do not exist. What is to be
+// encrypted is.
 func (e *Engine) locate(groups []*pushGroup) []*partitionWant {
 	names := make([]string, len(groups))
 	for i, g := range groups {
@@ -283,6 +285,9 @@ func (e *Engine) locate(groups []*pushGroup) []*partitionWant {
 		q := queues[g.queue]
 		<-q.done // bounded by the statement's deadline
 		wants[i] = &partitionWant{name: g.partition, queue: q.found, err: q.err}
+		if q.err == nil {
+			wants[i].err = e.protect(g, q.found)
+		}
 	}
 	var known []*partitionWant
 	for _, w := range wants {

@@ -167,6 +167,9 @@ func (e *Engine) spoolGroups(groups []*pushGroup) {
 		return
 	}
 	var records []spool.Record
+	if groups = e.protectAll(groups); len(groups) == 0 {
+		return
+	}
 	for _, g := range groups {
 		for i := range g.entries {
 			en := &g.entries[i]
@@ -185,6 +188,18 @@ func (e *Engine) spoolGroups(groups []*pushGroup) {
 		g.done()
 	}
 	e.outage.wake()
+}
+
+// protectAll encrypts what must not lie on the disk as it is, and fails the groups that cannot be encrypted.
+func (e *Engine) protectAll(groups []*pushGroup) (protected []*pushGroup) {
+	for _, g := range groups {
+		if err := e.protectSpooled(g); err != nil {
+			e.fail([]*pushGroup{g}, err)
+			continue
+		}
+		protected = append(protected, g)
+	}
+	return protected
 }
 
 // passing reports whether a failure is PostgreSQL's being away, and not the statement's fault.
