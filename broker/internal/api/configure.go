@@ -1,12 +1,14 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/posthorn/posthorn/broker/internal/queue"
+	"github.com/posthorn/posthorn/openapi"
 )
 
 // optionsRequest are the queue options of a configure body. A nil pointer is an omitted option, which

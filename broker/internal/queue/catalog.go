@@ -438,12 +438,6 @@ func (e *Engine) createQueues(wants []*queueWant) {
 func (e *Engine) createOpen(open map[string][]*queueWant, finish func(string, *queueState, error)) error {
 	options := DefaultOptions()
 	options.LeaseTime = ImplicitLeaseTime
-	if options.EncryptionEnabled && e.sealing.keys == nil {
-		if e.sealing.strict {
-			return Queue{}, ErrNoKey
-		}
-		e.log.Warn("a queue is to be encrypted, but there is no encryption key: its messages are stored as they are", "queue", name)
-	}
 	encoded, err := encodeOptions(options)
 	if err != nil {
 		return err
@@ -500,8 +494,15 @@ on conflict (name) do update
     set namespace = excluded.namespace, task = excluded.task, options = excluded.options, version = excluded.version
 returning ` + queueColumns
 
-// Configure replaces the whole configuration of a queue, creating it if need be.
+// Configure replaces the whole configuration of a queue, creating it if need be. The error is ErrNoKey when
+// strict encryption asks for a key that is not there.
 func (e *Engine) Configure(ctx context.Context, name, namespace, task string, options Options) (Queue, error) {
+	if options.EncryptionEnabled && e.sealing.keys == nil {
+		if e.sealing.strict {
+			return Queue{}, ErrNoKey
+		}
+		e.log.Warn("a queue is to be encrypted, but there is no encryption key: its messages are stored as they are", "queue", name)
+	}
 	encoded, err := encodeOptions(options)
 	if err != nil {
 		return Queue{}, err
