@@ -21,6 +21,7 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/api"
 	"github.com/posthorn/posthorn/broker/internal/embedpg"
 	"github.com/posthorn/posthorn/broker/internal/failpoint"
+	"github.com/posthorn/posthorn/broker/internal/fault"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/broker/internal/spool"
@@ -59,6 +60,11 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	}
 
 	database := cfg.database()
+	var faults *fault.Set // in force only where the routes for them are served, too
+	if cfg.Testing {
+		faults = fault.NewSet()
+		database.WrapDial = faults.Dial
+	}
 	if !cfg.hasDatabase() {
 		server, err := embedpg.Start(ctx, embedpg.Config{DataDir: cfg.DataDir, BinDir: cfg.PGBin, Logger: log})
 		if err != nil {
@@ -79,7 +85,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	if cfg.SpoolDir == "" {
 		log.Warn("there is no spool: pushes fail while PostgreSQL is away", "setting", "FILE_BUFFER_DIR")
 	} else {
-		buffer, err = spool.Open(spool.Config{Dir: cfg.SpoolDir, Logger: log})
+		buffer, err = spool.Open(spool.Config{Dir: cfg.SpoolDir, Fault: faults.SpoolWrite, Logger: log})
 		if err != nil {
 			return fail("open the spool", err)
 		}
@@ -104,7 +110,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	closers = append(closers, func() error { return ignoreClosed(listener.Close()) })
 	testing := cfg.Testing && isLoopback(listener.Addr())
 	if cfg.Testing && !testing {
-		log.Warn("the test clock is off: the listener is not a loopback address", "listen", listener.Addr().String())
+		log.Warn("the test routes are off: the listener is not a loopback address", "listen", listener.Addr().String())
 	}
 
 	if cfg.Failpoints != "" {
@@ -128,6 +134,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Logger:            log,
 		Metrics:           registry,
 		Spool:             buffer,
+		Faults:            faults,
 	}
 	var engine *queue.Engine
 	err = patience.with(ctx, func() (err error) { engine, err = queue.Open(ctx, pool, engineConfig); return err })

@@ -51,7 +51,14 @@ type Config struct {
 	// before the connection counts as dead, on both ends where the system can;
 	// 0 = 15 s.
 	UserTimeout time.Duration
+
+	// WrapDial, in tests of an outage, gives the connections to the database another way to fail;
+	// nil = none.
+	WrapDial func(next Dialer) Dialer
 }
+
+// Dialer connects as net.Dialer.DialContext does.
+type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (c Config) withDefaults() Config {
 	if c.PoolSize == 0 {
@@ -135,6 +142,9 @@ func (c Config) pool() (*pgxpool.Config, error) {
 		Control:         userTimeoutControl(c.UserTimeout),
 	}
 	conn.DialFunc = dialer.DialContext
+	if c.WrapDial != nil {
+		conn.DialFunc = c.WrapDial(dialer.DialContext)
+	}
 	// A statement whose deadline passes is cancelled at the server too: it must not wait for a lock
 	// and take effect long after its caller was told that it failed.
 	conn.BuildContextWatcherHandler = func(pgConn *pgconn.PgConn) ctxwatch.Handler {

@@ -238,11 +238,14 @@ const sqlBumpCatalog = `update setting set catalog_version = catalog_version + 1
 
 const sqlDeleteQueue = `
 with deleted as (
-    delete from queue where name = $1 returning id
+    delete from queue where name = $1 returning id, clock_timestamp() + $3::interval as at
+), remembered as (
+    insert into queue_deletion (name, deleted_at) select $1, at from deleted
+    on conflict (name) do update set deleted_at = greatest(queue_deletion.deleted_at, excluded.deleted_at)
 )
 insert into queue_tombstone (queue_id, version, deleted_at)
-select id, $2, clock_timestamp() + $3::interval from deleted
-returning queue_id`
+select id, $2, at from deleted
+returning queue_id, deleted_at`
 
 const sqlAnnounceDeletion = `
 with locked as materialized (
@@ -253,30 +256,34 @@ with locked as materialized (
 insert into flush (shard, seq, token, entries, created_at)
 select id, head, 0, $1, clock_timestamp() + $2::interval from moved`
 
-const sqlTombstone = `select exists (select from queue_tombstone where queue_id = $1)`
+const sqlTombstone = `select deleted_at from queue_tombstone where queue_id = $1`
 
-// deletedBefore reports whether an attempt whose answer was lost deleted the queue.
-func (e *Engine) deletedBefore(ctx context.Context, id int64) (deleted bool, err error) {
+// deletedBefore reports whether an attempt whose answer was lost deleted the queue, and when.
+func (e *Engine) deletedBefore(ctx context.Context, id int64) (at time.Time, err error) {
 	if id == 0 {
-		return false, nil
+		return time.Time{}, nil
 	}
 	err = e.retrying(ctx, "look for a deletion", func(ctx context.Context) error {
-		return e.pool.QueryRow(ctx, sqlTombstone, id).Scan(&deleted)
+		return e.pool.QueryRow(ctx, sqlTombstone, id).Scan(&at)
 	})
-	return deleted, err
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	return at, err
 }
 
 // DeleteQueue deletes a queue with everything in it. It moves the head of every shard, so that no
 // broker that still believes in the queue can append to it. The rows are swept away afterwards.
 func (e *Engine) DeleteQueue(ctx context.Context, name string) (existed bool, err error) {
 	var id int64 // kept over a second attempt: the first may have committed
+	var at time.Time
 	err = e.retrying(ctx, "delete a queue", func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 			var version int64
 			if err := tx.QueryRow(ctx, sqlBumpCatalog).Scan(&version); err != nil {
 				return err
 			}
-			if err := tx.QueryRow(ctx, sqlDeleteQueue, name, version, e.clockOffset()).Scan(&id); err != nil {
+			if err := tx.QueryRow(ctx, sqlDeleteQueue, name, version, e.clockOffset()).Scan(&id, &at); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, sqlAnnounceDeletion, encodeDeleteQueue(id), e.clockOffset())
@@ -284,14 +291,15 @@ func (e *Engine) DeleteQueue(ctx context.Context, name string) (existed bool, er
 		})
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		existed, err = e.deletedBefore(ctx, id)
-		if !existed || err != nil {
+		at, err = e.deletedBefore(ctx, id)
+		if at.IsZero() || err != nil {
 			return false, err
 		}
 	}
 	if err != nil {
 		return false, err
 	}
+	e.clock.Observe(at) // what is accepted from now on is accepted later
 	e.queueDeleted(id)
 	select {
 	case e.tidyNow <- struct{}{}:

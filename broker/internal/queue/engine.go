@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/posthorn/posthorn/broker/internal/clock"
+	"github.com/posthorn/posthorn/broker/internal/fault"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/seal"
 	"github.com/posthorn/posthorn/broker/internal/spool"
@@ -40,6 +41,7 @@ type Config struct {
 	Spool             *spool.Spool          // takes pushes while PostgreSQL is away; default none, they fail
 	Keys              *seal.Keys            // encrypt the queues that ask for it; default none
 	StrictEncryption  bool                  // nothing of such a queue is ever stored as it is; default false
+	Faults            *fault.Set            // what a test lets fail; default none
 
 	// HashBits keeps only so many bits of the transaction ids' hashes, to force collisions in
 	// tests; default 0, all 64. All brokers of a database must agree.
@@ -80,7 +82,7 @@ func (c Config) withDefaults() Config {
 // How often the broker looks whether another broker has appended.
 const (
 	pollWaiting = 50 * time.Millisecond // while pops are parked
-	pollIdle    = time.Second
+	pollIdle    = 500 * time.Millisecond
 	pollDown    = 250 * time.Millisecond // while PostgreSQL is away
 )
 
@@ -101,6 +103,7 @@ type Engine struct {
 	catalog      *catalog
 	outage       *outage
 	sealing      sealing
+	modes        modes
 	loads        singleflight.Group // of consumer groups
 	segments     *segmentCache
 	traffic      *trafficCounter
@@ -141,7 +144,8 @@ const sqlSeedCounts = `
 insert into count_progress (shard, seq) select i, 0 from generate_series(0, $1::int - 1) as i on conflict do nothing`
 
 const sqlHeads = `
-select s.id, s.head, g.catalog_version, l.version, g.clock_offset, clock_timestamp() + g.clock_offset
+select s.id, s.head, g.catalog_version, l.version, g.maintenance, g.pop_maintenance, g.mode_version,
+       g.clock_offset, clock_timestamp() + g.clock_offset
 from shard s cross join setting g cross join group_log l
 order by s.id`
 
@@ -397,6 +401,7 @@ type headState struct {
 	head    []int64
 	version int64 // of the catalog
 	groups  int64 // of the log of consumer groups
+	modes   Modes
 }
 
 func (e *Engine) readHeads(ctx context.Context) (headState, error) {
@@ -409,7 +414,10 @@ func (e *Engine) readHeads(ctx context.Context) (headState, error) {
 	if err != nil {
 		return heads, err
 	}
-	_, err = pgx.ForEachRow(rows, []any{&id, &head, &heads.version, &heads.groups, &offset, &now}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&id, &head, &heads.version, &heads.groups,
+		&heads.modes.Maintenance, &heads.modes.PopMaintenance, &heads.modes.version, &offset, &now,
+	}, func() error {
 		if id < 0 || id >= len(heads.head) {
 			return fmt.Errorf("shard %d of %d", id, len(heads.head))
 		}
@@ -420,6 +428,7 @@ func (e *Engine) readHeads(ctx context.Context) (headState, error) {
 		return heads, err
 	}
 	e.setOffset(offset, now)
+	e.setModes(heads.modes)
 	return heads, nil
 }
 

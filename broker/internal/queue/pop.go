@@ -30,6 +30,7 @@ type popper struct {
 	turn      int
 	timers    timers
 	draining  bool
+	resumed   chan struct{} // closed when pops are no longer paused; nil when they are not
 	executing int
 	idle      sync.WaitGroup
 	quiet     *sync.Cond // executing fell to 0
@@ -101,6 +102,9 @@ func (e *Engine) Pop(ctx context.Context, r PopRequest) (PopResult, error) {
 	}
 	if r.Group == "" {
 		r.Group = ModeGroup
+	}
+	if !e.pops.pass(ctx, r.Wait) {
+		return PopResult{Group: r.Group}, ctx.Err()
 	}
 	r.Batch = max(1, r.Batch)
 	w := &waiter{ctx: ctx, request: &r, since: e.clock.Now(), result: make(chan popOutcome, 1)}
@@ -333,7 +337,7 @@ func (p *popper) activate(g *group) {
 func (p *popper) tryNow(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.draining || !p.anythingFor(w) {
+	if p.closed() || !p.anythingFor(w) {
 		return false
 	}
 	p.join(w)
@@ -357,7 +361,7 @@ func (p *popper) anythingFor(w *waiter) bool {
 func (p *popper) park(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.draining {
+	if p.closed() {
 		return false
 	}
 	if w.homeless() {
@@ -448,6 +452,18 @@ func (p *popper) drain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.draining = true
+	if p.resumed != nil {
+		close(p.resumed) // those held while pops are paused
+		p.resumed = make(chan struct{})
+	}
+	p.answerParked()
+}
+
+// closed reports whether pops find nothing and are not parked. The caller holds mu.
+func (p *popper) closed() bool { return p.draining || p.resumed != nil }
+
+// answerParked tells all parked pops that nothing was found. The caller holds mu.
+func (p *popper) answerParked() {
 	var all []*waiter
 	collect := func(l *list.List) {
 		for el := l.Front(); el != nil; el = el.Next() {
@@ -1003,7 +1019,7 @@ func (p *popper) finish(round []*serving) {
 		switch {
 		case s.outcome.retry && w.homeless():
 			s.outcome.orphaned = w.orphaned()
-		case !s.outcome.retry || w.leaving || p.draining:
+		case !s.outcome.retry || w.leaving || p.closed():
 		case p.anythingFor(w) || !w.deadline.IsZero():
 			p.join(w)
 			continue

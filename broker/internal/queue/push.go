@@ -34,9 +34,12 @@ type pushGroup struct {
 	err      error     // why it failed
 	done     func()
 
-	sealed    bool          // its payloads are encrypted
+	sealed     bool // its payloads are encrypted
+	maintained bool // maintenance sent it to the spool
+
 	replayed  bool          // it comes from the spool, not from a caller
 	entriesOf []spool.Entry // what it was made of
+	home      int64         // the queue that they belong to; 0: one that is yet to be made
 }
 
 // pushEntry is one message of a group, and what became of it.
@@ -89,7 +92,8 @@ type chunkHash struct {
 func (c *chunk) key(hash uint64) chunkHash { return chunkHash{c.base, c.end, hash} }
 
 // Push appends messages and answers each, in order. Database trouble is a Failed item, not an error;
-// the error is ErrStopped, or ctx's when the caller did not wait for the outcome.
+// the error is ErrStopped, or ctx's when the caller did not wait for the outcome, or, beside the results,
+// ErrNotSpooled.
 func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, error) {
 	if len(items) == 0 {
 		return []PushResult{}, nil
@@ -140,6 +144,11 @@ func (e *Engine) Push(ctx context.Context, items []PushItem) ([]PushResult, erro
 		results[f.index] = r
 	}
 	e.metrics.pushed(results)
+	for _, g := range groups {
+		if g.maintained && g.err != nil {
+			return results, ErrNotSpooled
+		}
+	}
 	return results, nil
 }
 
@@ -248,6 +257,7 @@ func (e *Engine) dedupEnabled(name string) bool {
 func (e *Engine) submit(groups []*pushGroup) {
 	groups, spooled := e.outage.admit(groups)
 	e.spoolGroups(spooled)
+	groups = e.meetFaults(groups)
 	wants := e.locate(groups)
 	touched := map[*shard]struct{}{}
 	var failed, homeless []*pushGroup
@@ -275,13 +285,22 @@ func (e *Engine) submit(groups []*pushGroup) {
 // locate finds each group's partition, and creates queues and partitions that do not exist. What is to be
 // encrypted is.
 func (e *Engine) locate(groups []*pushGroup) []*partitionWant {
-	names := make([]string, len(groups))
-	for i, g := range groups {
-		names[i] = g.queue
+	names := make([]string, 0, len(groups))
+	for _, g := range groups {
+		if g.home == 0 {
+			names = append(names, g.queue)
+		}
 	}
 	queues := e.ensureQueues(names)
 	wants := make([]*partitionWant, len(groups))
 	for i, g := range groups {
+		if g.home != 0 { // no other of that name will do, least of all a new one
+			wants[i] = &partitionWant{name: g.partition, queue: e.catalog.queueByID(g.home)}
+			if wants[i].queue == nil {
+				wants[i].err = ErrQueueNotFound
+			}
+			continue
+		}
 		q := queues[g.queue]
 		<-q.done // bounded by the statement's deadline
 		wants[i] = &partitionWant{name: g.partition, queue: q.found, err: q.err}
@@ -309,8 +328,8 @@ func (e *Engine) resubmit(groups []*pushGroup) {
 		defer e.inflight.leave()
 		var live, lost []*pushGroup
 		for _, g := range groups {
-			if g.tries++; g.tries > maxRaces {
-				lost = append(lost, g)
+			if g.tries++; g.tries > maxRaces || g.replayed {
+				lost = append(lost, g) // the drain looks whether the deletion takes it, too
 				continue
 			}
 			g.part, g.facts = nil, facts{}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn/broker/internal/failpoint"
@@ -22,24 +25,26 @@ var (
 	drainCommitted = failpoint.New("queue.drain.committed") // in the log, still in the spool
 )
 
-// outage keeps pushes going while PostgreSQL is away: they go to the spool, and from there to the log
-// when it is back. While a lane has records in the spool, later pushes to it must not overtake them: in
-// the outage they go to the spool as well, afterwards they wait until the lane is drained.
+// outage keeps pushes going while PostgreSQL is away, or in maintenance: they go to the spool, and from
+// there to the log when that is over. While a lane has records in the spool, later pushes to it must not
+// overtake them: in the outage they go to the spool as well, afterwards they wait until the lane is drained.
 type outage struct {
 	spool *spool.Spool  // nil: what cannot be committed fails
 	drain chan struct{} // wakes the drain
 	probe chan struct{} // wakes the poll
+	batch chan struct{} // holds one element while the drain moves a batch
 
-	mu     sync.Mutex
-	down   bool
-	behind map[string][]*pushGroup // wait for their lane to be drained
+	mu          sync.Mutex
+	down        bool
+	maintenance bool
+	behind      map[string][]*pushGroup // wait for their lane to be drained
 
 	refusals map[spool.Position]int // the drain's: how often PostgreSQL refused an entry
 }
 
 func newOutage(s *spool.Spool) *outage {
 	return &outage{
-		spool: s, drain: make(chan struct{}, 1), probe: make(chan struct{}, 1),
+		spool: s, drain: make(chan struct{}, 1), probe: make(chan struct{}, 1), batch: make(chan struct{}, 1),
 		behind: map[string][]*pushGroup{}, refusals: map[spool.Position]int{},
 	}
 }
@@ -47,32 +52,54 @@ func newOutage(s *spool.Spool) *outage {
 // lane names a partition in the spool. Names hold no control characters.
 func (g *pushGroup) lane() string { return g.queue + "\x00" + g.partition }
 
-// setOutage notes whether PostgreSQL answers. Nobody waits for a drain that an outage has stopped.
+// setOutage notes whether PostgreSQL answers.
 func (e *Engine) setOutage(down bool) {
+	changed := false
+	e.divert(func(o *outage) {
+		changed = o.down != down
+		o.down = down
+	})
+	switch {
+	case changed && down:
+		e.log.Error("PostgreSQL does not answer")
+	case changed:
+		e.log.Info("PostgreSQL answers")
+	}
+}
+
+// divert changes whether pushes go to the spool, and whether that is drained. Nobody waits for a drain that
+// has been stopped.
+func (e *Engine) divert(change func(o *outage)) {
 	o := e.outage
 	o.mu.Lock()
-	if down == o.down {
-		o.mu.Unlock()
-		return
-	}
-	o.down = down
+	before := o.diverts()
+	change(o)
+	now := o.diverts()
 	var waiting []*pushGroup
-	if down {
+	if now && !before {
 		for lane, groups := range o.behind {
 			waiting = append(waiting, groups...)
 			delete(o.behind, lane)
 		}
 	}
-	o.mu.Unlock()
-	if down {
-		e.log.Error("PostgreSQL does not answer")
-	} else {
-		e.log.Info("PostgreSQL answers")
+	for _, g := range waiting {
+		g.maintained = o.maintenance
 	}
+	o.mu.Unlock()
 	e.spoolGroups(waiting)
-	if !down {
+	if before && !now {
 		o.wake()
 	}
+}
+
+// diverts reports whether pushes go to the spool, and stay there. The caller holds mu.
+func (o *outage) diverts() bool { return o.down || o.maintenance }
+
+// draining reports whether what is in the spool may be moved to the log.
+func (o *outage) draining() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.diverts()
 }
 
 // suspect draws the conclusion from a failure. A refused connection says that PostgreSQL is away. A
@@ -105,19 +132,17 @@ func (o *outage) wake() {
 // admit sorts groups into those that may go to the log and those that must go to the spool. Those
 // whose lane is being drained are kept back.
 func (o *outage) admit(groups []*pushGroup) (live, spooled []*pushGroup) {
-	if o.spool == nil {
-		return groups, nil
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.down && o.spool.Stats().Pending == 0 {
+	if !o.maintenance && (o.spool == nil || !o.down && o.spool.Stats().Pending == 0) {
 		return groups, nil
 	}
 	for _, g := range groups {
 		switch lane := g.lane(); {
 		case g.replayed:
 			live = append(live, g)
-		case o.down:
+		case o.diverts():
+			g.maintained = o.maintenance
 			spooled = append(spooled, g)
 		case o.spool.Pending(lane) > 0:
 			o.behind[lane] = append(o.behind[lane], g)
@@ -163,7 +188,11 @@ func (o *outage) takeLate(now time.Time) (late []*pushGroup) {
 
 // spoolGroups writes groups to the spool and answers them.
 func (e *Engine) spoolGroups(groups []*pushGroup) {
-	if len(groups) == 0 {
+	if groups = e.meetSpoolFaults(groups); len(groups) == 0 {
+		return
+	}
+	if e.outage.spool == nil {
+		e.fail(groups, ErrNoSpool)
 		return
 	}
 	var records []spool.Record
@@ -200,6 +229,38 @@ func (e *Engine) protectAll(groups []*pushGroup) (protected []*pushGroup) {
 		protected = append(protected, g)
 	}
 	return protected
+}
+
+// meetSpoolFaults fails the groups that a test lets the spool refuse, and returns the others.
+func (e *Engine) meetSpoolFaults(groups []*pushGroup) []*pushGroup {
+	if e.cfg.Faults == nil {
+		return groups
+	}
+	var kept []*pushGroup
+	for _, g := range groups {
+		if err := e.cfg.Faults.Spool(g.queue, g.partition); err != nil {
+			e.fail([]*pushGroup{g}, err)
+		} else {
+			kept = append(kept, g)
+		}
+	}
+	return kept
+}
+
+// meetFaults takes out the groups whose append a test lets fail, as if PostgreSQL had not taken them.
+func (e *Engine) meetFaults(groups []*pushGroup) []*pushGroup {
+	if e.cfg.Faults == nil {
+		return groups
+	}
+	var kept []*pushGroup
+	for _, g := range groups {
+		if err := e.cfg.Faults.Append(g.queue, g.partition); err != nil {
+			e.giveUp([]*pushGroup{g}, fmt.Errorf("%w: %w", ErrUnavailable, err))
+		} else {
+			kept = append(kept, g)
+		}
+	}
+	return kept
 }
 
 // passing reports whether a failure is PostgreSQL's being away, and not the statement's fault.
@@ -274,26 +335,116 @@ func (e *Engine) drainPass(stopped func() bool) error {
 	var after spool.Position
 	var failure error
 	stuck := stuckLanes{lanes: map[string]struct{}{}, shards: map[*shard]struct{}{}}
-	for !o.isDown() && !stopped() {
-		entries, err := o.spool.Read(e.ctx, after, drainRecords, drainBytes)
-		if err != nil || len(entries) == 0 {
-			return errors.Join(failure, err)
-		}
-		after = entries[len(entries)-1].Position()
-		moving := entries[:0:0]
-		lanes := map[string]struct{}{}
-		for _, entry := range entries {
-			if !stuck.has(e, entry.Lane) {
-				moving = append(moving, entry)
-				lanes[entry.Lane] = struct{}{}
-			}
-		}
-		if err := e.replay(moving, &stuck); err != nil {
+	for more := true; more && !stopped(); {
+		o.batch <- struct{}{}
+		var err error
+		more, err = e.drainBatch(&after, &stuck)
+		<-o.batch
+		if err != nil {
 			failure = err
 		}
-		e.submit(o.release(lanes))
 	}
 	return failure
+}
+
+// drainBatch moves what follows behind after. It reports whether there may be more.
+func (e *Engine) drainBatch(after *spool.Position, stuck *stuckLanes) (more bool, failure error) {
+	o := e.outage
+	if !o.draining() {
+		return false, nil
+	}
+	entries, err := o.spool.Read(e.ctx, *after, drainRecords, drainBytes)
+	if err != nil || len(entries) == 0 {
+		return false, err
+	}
+	*after = entries[len(entries)-1].Position()
+	moving := entries[:0:0]
+	lanes := map[string]struct{}{}
+	for _, entry := range entries {
+		if !stuck.has(e, entry.Lane) {
+			moving = append(moving, entry)
+			lanes[entry.Lane] = struct{}{}
+		}
+	}
+	homes, err := e.homes(moving)
+	if err != nil {
+		return false, err
+	}
+	if moving, err = e.dropDeleted(moving, homes); err != nil {
+		return false, err
+	}
+	failure = e.replay(moving, homes, stuck)
+	e.submit(o.release(lanes))
+	return true, failure
+}
+
+const sqlHomes = `
+select n.name, q.id, d.deleted_at
+from unnest($1::text[]) as n (name)
+left join queue q on q.name = n.name
+left join queue_deletion d on d.name = n.name`
+
+// home is where the spooled messages of a queue's name belong.
+type home struct {
+	id      int64     // of the queue; 0: there is none yet
+	deleted time.Time // when one of the name was deleted; zero: never
+}
+
+// homes looks where entries belong. What changes afterwards is noticed when they are appended: to that
+// queue or to none.
+func (e *Engine) homes(entries []spool.Entry) (map[string]home, error) {
+	homes := map[string]home{}
+	for _, entry := range entries {
+		if name, _, ok := strings.Cut(entry.Lane, "\x00"); ok {
+			homes[name] = home{}
+		}
+	}
+	err := e.retrying(e.ctx, "look where spooled messages belong", func(ctx context.Context) error {
+		rows, _ := e.pool.Query(ctx, sqlHomes, slices.Collect(maps.Keys(homes))) // its error comes with the rows
+		var name string
+		var id *int64
+		var deleted *time.Time
+		_, err := pgx.ForEachRow(rows, []any{&name, &id, &deleted}, func() error {
+			var h home
+			if id != nil {
+				h.id = *id
+			}
+			if deleted != nil {
+				h.deleted = *deleted
+			}
+			homes[name] = h
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range homes {
+		if h.id != 0 && e.catalog.queueByID(h.id) == nil { // another broker made it just now
+			return homes, e.refresh()
+		}
+	}
+	return homes, nil
+}
+
+// dropDeleted takes the entries out of the spool whose queue was deleted after they were accepted, and
+// returns the others: a deletion takes with it what was in the queue, wherever it was.
+func (e *Engine) dropDeleted(entries []spool.Entry, homes map[string]home) ([]spool.Entry, error) {
+	kept, dropped := entries[:0:0], entries[:0:0]
+	for _, entry := range entries {
+		name, _, _ := strings.Cut(entry.Lane, "\x00")
+		if entry.At.Before(homes[name].deleted) {
+			dropped = append(dropped, entry)
+		} else {
+			kept = append(kept, entry)
+		}
+	}
+	if len(dropped) == 0 {
+		return kept, nil
+	}
+	e.log.Warn("spooled messages go with their deleted queues", "messages", len(dropped))
+	return kept, e.outage.spool.Done(dropped...)
 }
 
 // stuckLanes are what a pass goes around.
@@ -329,8 +480,8 @@ func (s *stuckLanes) has(e *Engine, lane string) bool {
 // replay pushes entries with the ids they have and takes those out of the spool that the log has then.
 // What fails stays, and what it belongs to is stuck. Only what is wrong in itself is put aside: an entry
 // that cannot be read, and one that PostgreSQL has refused again and again for its data.
-func (e *Engine) replay(entries []spool.Entry, stuck *stuckLanes) error {
-	groups, aside := e.replayGroups(entries)
+func (e *Engine) replay(entries []spool.Entry, homes map[string]home, stuck *stuckLanes) error {
+	groups, aside := e.replayGroups(entries, homes)
 	drainRead.Hit()
 	e.pushReplayed(groups)
 	drainCommitted.Hit()
@@ -342,7 +493,7 @@ func (e *Engine) replay(entries []spool.Entry, stuck *stuckLanes) error {
 			done = append(done, g.entriesOf...)
 		case pg.BadData(g.err) && len(g.entriesOf) > 1: // find the one that is refused
 			for _, entry := range g.entriesOf {
-				if err := e.replay([]spool.Entry{entry}, stuck); err != nil {
+				if err := e.replay([]spool.Entry{entry}, homes, stuck); err != nil {
 					failure = err
 					stuck.add(g)
 					break
@@ -378,7 +529,7 @@ type refusal struct {
 }
 
 // replayGroups makes push groups of entries, one for each lane.
-func (e *Engine) replayGroups(entries []spool.Entry) (groups []*pushGroup, malformed []refusal) {
+func (e *Engine) replayGroups(entries []spool.Entry, homes map[string]home) (groups []*pushGroup, malformed []refusal) {
 	byLane := map[string]*pushGroup{}
 	for _, entry := range entries {
 		f, size, err := decodeFrame(entry.Data)
@@ -392,7 +543,7 @@ func (e *Engine) replayGroups(entries []spool.Entry) (groups []*pushGroup, malfo
 		}
 		g := byLane[entry.Lane]
 		if g == nil {
-			g = &pushGroup{queue: queue, partition: partition, replayed: true}
+			g = &pushGroup{queue: queue, partition: partition, replayed: true, home: homes[queue].id}
 			byLane[entry.Lane] = g
 			groups = append(groups, g)
 		}

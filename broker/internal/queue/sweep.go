@@ -20,6 +20,7 @@ const (
 	flushKept     = "10 minutes" // a broker that was away for longer reads its partitions anew
 	leaseKept     = "1 hour"     // after a shared lease expired
 	tombstoneKept = "1 hour"     // after a queue or a group was deleted: every broker has heard of it by then
+	deletionKept  = "30 days"    // after a queue was deleted: no spool holds anything older
 )
 
 // orphanGrace is how long after the deletion of a group a claim for it may still have been in the air.
@@ -95,6 +96,11 @@ delete from lease where id in (
     select id from lease where expires_at < clock_timestamp() + $1::interval - interval '` + leaseKept + `' limit $2
 )`
 
+const sqlTrimDeletions = `
+delete from queue_deletion where name in (
+    select name from queue_deletion where deleted_at < clock_timestamp() + $1::interval - interval '` + deletionKept + `' limit $2
+)`
+
 const sqlSweepSegments = `
 delete from segment s using (
     select partition_id, base from segment
@@ -157,7 +163,7 @@ delete from group_change where (version, group_id) in (
 
 // tidy removes what nobody needs any more, in small steps.
 func (e *Engine) tidy(ctx context.Context) error {
-	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases, sqlTrimGroupChanges, sqlTrimReports} {
+	for _, sql := range []string{sqlTrimFlushes, sqlTrimLeases, sqlTrimGroupChanges, sqlTrimReports, sqlTrimDeletions} {
 		if err := e.inSteps(ctx, sql, e.clockOffset()); err != nil {
 			return err
 		}

@@ -196,6 +196,11 @@ func (seg *segment) publish(c *call) {
 // writeGroup writes the frames of the calls at the end of the active segment, or of a new one, and
 // fsyncs. After an error nothing of the group is left. Callers hold write.
 func (s *Spool) writeGroup(group []*call) (*segment, error) {
+	if s.cfg.Fault != nil {
+		if err := s.cfg.Fault(); err != nil {
+			return nil, writeError("write records", err)
+		}
+	}
 	if s.torn != nil {
 		if err := s.cutTorn(); err != nil {
 			return nil, fmt.Errorf("spool: after a failed write: %w", err)

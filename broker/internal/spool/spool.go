@@ -49,6 +49,9 @@ type Config struct {
 	// beyond is refused with ErrFull. Drained records count until their file is deleted, marks (less
 	// than 1 % as a rule) do not count. Default (0) no limit but the disk's.
 	MaxBytes int64
+	// Fault, in tests of what is above, says why a write of records is to fail; nil from it means that it
+	// is not, as does the absence of the function.
+	Fault func() error
 	// Logger gets what an operator should know: damage, failed writes. Default slog.Default.
 	Logger *slog.Logger
 
