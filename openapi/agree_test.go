@@ -115,6 +115,8 @@ func grow(r *rand.Rand, n *node, out *bytes.Buffer, odd int) {
 		out.WriteByte(']')
 	case n.raw:
 		out.WriteString(fragments[r.IntN(len(fragments))])
+	case len(n.enum) > 0:
+		fmt.Fprintf(out, "%q", n.enum[r.IntN(len(n.enum))])
 	default:
 		// Try a few for one that passes, so that whole bodies often do.
 		for range 300 {

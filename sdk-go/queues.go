@@ -312,11 +312,14 @@ func (c *Client) DeleteQueue(ctx context.Context, name string) (existed bool, er
 
 // Health is what the broker says of itself.
 type Health struct {
-	Status   string          // "healthy" or "unhealthy"
-	Database string          // "connected" or "disconnected"
-	Engine   string          // name of the storage engine
-	Version  string          // of the broker
-	Raw      json.RawMessage // the whole answer, for what else it says
+	Status   string // "healthy" or "unhealthy"
+	Database string // "connected" or "disconnected"
+	Engine   string // name of the storage engine
+	Version  string // of the broker
+	// Encryption is the state of encryption at rest: "active", "off" or "misconfigured"; "" when the broker
+	// does not say.
+	Encryption string
+	Raw        json.RawMessage // the whole answer, for what else it says
 }
 
 // Health asks the broker for a round trip to its database. It is never repeated. An unhealthy broker
@@ -331,9 +334,11 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 		Database string `json:"database"`
 		Engine   string `json:"engine"`
 		Version  string `json:"version"`
+
+		Encryption string `json:"encryption"`
 	}
 	bad := json.Unmarshal(body, &wire)
-	health := Health{Status: wire.Status, Database: wire.Database, Engine: wire.Engine, Version: wire.Version}
+	health := Health{Status: wire.Status, Database: wire.Database, Engine: wire.Engine, Version: wire.Version, Encryption: wire.Encryption}
 	if bad == nil {
 		health.Raw = body
 	} else if err == nil {

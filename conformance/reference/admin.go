@@ -199,7 +199,10 @@ func (b *Broker) drop(name string) {
 }
 
 func (b *Broker) health(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
-	answer := map[string]string{"status": "healthy", "database": "connected", "engine": engine, "version": version}
+	answer := map[string]string{"status": "healthy", "database": "connected", "engine": engine, "version": version, "encryption": "active"}
+	if b.has(EncryptionHidden) {
+		answer["encryption"] = "off"
+	}
 	if !b.has(DurabilityHidden) {
 		// Nothing is durable here; the names are those of PostgreSQL.
 		answer["fsync"], answer["synchronous_commit"], answer["synchronous_standby_names"] = "off", "off", ""

@@ -300,6 +300,8 @@ const (
 	DeleteKeepsDedup      Mutation = "delete-keeps-dedup"       // a deleted queue leaves its transaction ids
 	DeleteUnknown404      Mutation = "delete-unknown404"        // deleting an unknown queue is answered 404
 	HealthBare            Mutation = "health-bare"              // health tells only a status
+	EncryptionHidden      Mutation = "encryption-hidden"        // health does not tell that payloads are encrypted
+	EncryptionRewrites    Mutation = "encryption-rewrites"      // payloads of an encrypted queue are decoded and encoded again
 	DurabilityHidden      Mutation = "durability-hidden"        // health does not tell how durable the database is
 	StatusWrong           Mutation = "status-wrong"             // status is not ok
 	MetricsJSON           Mutation = "metrics-json"             // metrics are JSON
@@ -570,6 +572,8 @@ func Mutations() []Mutation {
 		DeleteKeepsDedup,
 		DeleteUnknown404,
 		HealthBare,
+		EncryptionHidden,
+		EncryptionRewrites,
 		DurabilityHidden,
 		StatusWrong,
 		MetricsJSON,

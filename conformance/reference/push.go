@@ -325,6 +325,9 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 	}
 	b.seq++
 	m.seq, m.call = b.seq, b.call
+	if b.has(EncryptionRewrites) && q.options.booleans["encryptionEnabled"] {
+		m.payload = rewritten(m.payload)
+	}
 	if b.has(RewritePayloads) {
 		m.payload = rewritten(m.payload)
 	}

@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 	suite := build(t, "conformance/cmd/posthorn-conformance")
 	for name, through := range map[string][]string{"wire": nil, "sdk-go": {"--through", "sdk-go"}} {
 		t.Run(name, func(t *testing.T) {
-			args := append([]string{"run", "--target", shared.url, "--capability", "clock", "--out", t.TempDir()}, through...)
+			args := append([]string{"run", "--target", shared.url, "--capability", "clock,encryption", "--out", t.TempDir()}, through...)
 			if out := run(t, suite, args...); !t.Failed() {
 				t.Log(out)
 			}

@@ -88,7 +88,7 @@ func startBroker(ctx context.Context, dir, mode string, args ...string) (*broker
 	b := &broker{logFile: logFile.Name(), exited: make(chan error, 1)}
 	b.cmd = exec.CommandContext(ctx, brokerProgram, append([]string{mode, "--listen", "127.0.0.1:0"}, args...)...)
 	b.cmd.Stderr = logFile
-	b.cmd.Env = append(os.Environ(), "LOG_LEVEL=info")
+	b.cmd.Env = append(os.Environ(), "LOG_LEVEL=info", "QUEEN_ENCRYPTION_KEY="+strings.Repeat("5e", 32))
 	stdout, err := b.cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("broker output: %w", err)

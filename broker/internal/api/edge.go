@@ -24,12 +24,13 @@ import (
 
 // Config is what the edge needs. Engine, Spec and Registry are required.
 type Config struct {
-	Engine   *queue.Engine
-	Spec     *openapi.Spec
-	Registry *prometheus.Registry // gathered by /metrics/prometheus; the edge registers its own metrics on it
-	Logger   *slog.Logger         // nil means slog.Default()
-	Version  string               // of the broker, as /health and the page show it
-	Auth     *auth.Authenticator  // nil means that everybody may do everything
+	Engine     *queue.Engine
+	Spec       *openapi.Spec
+	Registry   *prometheus.Registry // gathered by /metrics/prometheus; the edge registers its own metrics on it
+	Logger     *slog.Logger         // nil means slog.Default()
+	Version    string               // of the broker, as /health and the page show it
+	Encryption string               // state of encryption at rest, as /health shows it: active, off (also when empty) or misconfigured
+	Auth       *auth.Authenticator  // nil means that everybody may do everything
 
 	MaxBody         int64         // largest request body in bytes; 0 means DefaultMaxBody
 	MaxBodyInFlight int64         // most request body bytes held at once; 0 means DefaultMaxBodyInFlight

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -19,6 +20,8 @@ type healthAnswer struct {
 	Database string `json:"database"`
 	Engine   string `json:"engine"`
 	Version  string `json:"version"`
+	// Encryption is the state of encryption at rest.
+	Encryption string `json:"encryption"`
 	*durability
 }
 
@@ -46,11 +49,11 @@ func (e *edge) health(c *call) (answer, error) {
 		}
 		c.ex.note(err)
 		return encode(http.StatusServiceUnavailable, healthAnswer{
-			Status: "unhealthy", Database: "disconnected", Engine: engineName, Version: e.cfg.Version,
+			Status: "unhealthy", Database: "disconnected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"),
 		})
 	}
 	return encode(http.StatusOK, healthAnswer{
-		Status: "healthy", Database: "connected", Engine: engineName, Version: e.cfg.Version,
+		Status: "healthy", Database: "connected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"),
 		durability: &durability{
 			PostgresVersion:         db.Version,
 			Fsync:                   db.Fsync,

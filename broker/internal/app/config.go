@@ -13,6 +13,7 @@ import (
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/pg"
+	"github.com/posthorn/posthorn/broker/internal/seal"
 )
 
 // Config is everything that can be set. Flags come before environment variables, and those before
@@ -133,6 +134,18 @@ type Config struct {
 	// cannot be committed is answered as failed.
 	SpoolDir string
 
+	// EncryptionKey is the key that payloads are encrypted with, 64 hexadecimal digits. Variable
+	// QUEEN_ENCRYPTION_KEY, or a file named by QUEEN_ENCRYPTION_KEY_FILE; default "", which means none.
+	// Anything else disables encryption, with a warning, unless StrictEncryption.
+	EncryptionKey string
+	// EncryptionKeys are several, as name:key separated by commas: the first encrypts, all of them and
+	// EncryptionKey decrypt. Variable QUEEN_ENCRYPTION_KEYS, or a file named by QUEEN_ENCRYPTION_KEYS_FILE;
+	// default "", which means none.
+	EncryptionKeys string
+	// StrictEncryption never stores what a queue wants encrypted as it is: a bad key stops the start, and
+	// without one such a queue takes no messages. Variable QUEEN_ENCRYPTION_STRICT; default false.
+	StrictEncryption bool
+
 	// PopTimeout is the wait of a long poll that names none. Flag --pop-timeout-ms, variables
 	// DEFAULT_TIMEOUT, POP_DEFAULT_TIMEOUT_MS; default 30000 ms; 0 means the default.
 	PopTimeout time.Duration
@@ -248,6 +261,9 @@ func (c *Config) Validate() error {
 			bad("POSTHORN_PPROF_LISTEN (--pprof-listen): %s is not a loopback address", c.PprofListen)
 		}
 	}
+	if _, err := seal.Parse(c.EncryptionKey, c.EncryptionKeys); err != nil && c.StrictEncryption {
+		bad("QUEEN_ENCRYPTION_KEY, QUEEN_ENCRYPTION_KEYS: %w", err)
+	}
 	if c.MaxBodyInFlight < c.MaxBody {
 		bad("POSTHORN_MAX_BODY_BYTES_IN_FLIGHT (--max-body-bytes-in-flight): %d is less than one body of %d bytes", c.MaxBodyInFlight, c.MaxBody)
 	}
@@ -281,6 +297,19 @@ func loopbackAddress(address string) (bool, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback(), nil
+}
+
+// encryption is the keys that payloads are encrypted with, nil for none, and the state that health shows.
+func (c *Config) encryption(log *slog.Logger) (keys *seal.Keys, state string) {
+	keys, err := seal.Parse(c.EncryptionKey, c.EncryptionKeys)
+	switch {
+	case err != nil:
+		log.Warn("encryption is disabled: payloads are stored as they are", "setting", "QUEEN_ENCRYPTION_KEY", "err", err)
+		return nil, "misconfigured"
+	case keys == nil:
+		return nil, "off"
+	}
+	return keys, "active"
 }
 
 // authenticator checks the tokens of callers; it is nil when nothing is authenticated. now is the broker's clock.

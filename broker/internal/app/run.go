@@ -123,6 +123,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	}
 
 	registry := newRegistry(version)
+	keys, encryption := cfg.encryption(log)
+	registry.MustRegister(encryptionGauge(encryption))
 	engineConfig := queue.Config{
 		Shards:            cfg.Shards,
 		Writers:           cfg.Writers,
@@ -135,6 +137,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Metrics:           registry,
 		Spool:             buffer,
 		Faults:            faults,
+		Keys:              keys,
+		StrictEncryption:  cfg.StrictEncryption,
 	}
 	var engine *queue.Engine
 	err = patience.with(ctx, func() (err error) { engine, err = queue.Open(ctx, pool, engineConfig); return err })
@@ -166,6 +170,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Registry:        registry,
 		Logger:          log,
 		Version:         version,
+		Encryption:      encryption,
 		MaxBody:         cfg.MaxBody,
 		MaxBodyInFlight: cfg.MaxBodyInFlight,
 		PopTimeout:      cfg.PopTimeout,
@@ -322,6 +327,19 @@ func newRegistry(version string) *prometheus.Registry {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return registry
+}
+
+// encryptionGauge shows whether payloads can be encrypted: 1 for the state that holds.
+func encryptionGauge(state string) prometheus.Collector {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "posthorn_encryption_state",
+		Help: "Encryption at rest: 1 for the state that holds.",
+	}, []string{"state"})
+	for _, s := range []string{"active", "off", "misconfigured"} {
+		gauge.WithLabelValues(s).Set(0)
+	}
+	gauge.WithLabelValues(state).Set(1)
+	return gauge
 }
 
 // announce tells the user where the broker listens and what to try, and how others reach the managed

@@ -69,6 +69,10 @@ func (c *Config) settings() []*setting {
 		{flag: "spool", env: []string{"FILE_BUFFER_DIR"}, value: text{&c.SpoolDir}, usage: "`directory` where pushes wait while PostgreSQL is away; empty = DATA/spool in dev, else none"},
 		{flag: "pg-bin", env: []string{"POSTHORN_PG_BIN"}, value: text{&c.PGBin}, usage: "`directory` of the PostgreSQL programs; empty = find or fetch them"},
 
+		{env: []string{"QUEEN_ENCRYPTION_KEY"}, value: text{&c.EncryptionKey}, secret: true, usage: "key that payloads are encrypted with, 64 hexadecimal digits; empty = none"},
+		{env: []string{"QUEEN_ENCRYPTION_KEYS"}, value: text{&c.EncryptionKeys}, secret: true, usage: "several keys, name:key,…; the first encrypts, all decrypt; empty = none"},
+		{env: []string{"QUEEN_ENCRYPTION_STRICT"}, value: boolean{&c.StrictEncryption}, usage: "store nothing as it is that is to be encrypted; a bad key stops the start"},
+
 		{flag: "pop-timeout-ms", env: []string{"DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS"}, value: millis{&c.PopTimeout}, usage: "wait in `ms` of a long poll that names none; 0 = 30000"},
 		{flag: "subscription-mode", env: []string{"DEFAULT_SUBSCRIPTION_MODE"}, value: choice{&c.SubscriptionMode, []string{"all", "new", "new-only"}}, usage: "where new consumer groups start: all, new or new-only"},
 		{flag: "shards", env: []string{"POSTHORN_SHARDS"}, value: integer[int]{&c.Shards, 0, 1024}, usage: "`number` of log shards, fixed at the first start; 0 = 8"},

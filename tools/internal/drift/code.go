@@ -128,7 +128,6 @@ var notTestedYet = map[string]string{
 	"faults":      "the broker has no hooks for faults",
 	"maintenance": "the broker has no spool and no maintenance mode",
 	"auth":        "the broker has no authentication",
-	"encryption":  "the broker has no encryption at rest",
 	"retention":   "the broker does not delete messages by itself",
 	"restart":     "the suite does not restart its target",
 }
