@@ -19,6 +19,7 @@ const (
 type Broker struct {
 	mutations map[Mutation]bool
 	routes    []route
+	access    *access // nil means that nobody is asked for a token
 
 	mu         sync.Mutex // guards everything below, and all that hangs from it
 	offset     time.Duration
@@ -67,6 +68,7 @@ type message struct {
 	hidden        time.Time // it is not delivered before; for a defect only
 	trace         string    // for a defect only
 	producer      string    // for a defect only
+	sub           string    // of the token of the producer; "" means none
 	seq           int64     // global, in order of storing
 	call          int64     // the push that stored it
 	repeated      time.Time // of its last duplicate; for a defect only

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,9 +96,17 @@ func (b *Broker) serve(w http.ResponseWriter, r *http.Request) {
 				writeJSON(w, http.StatusForbidden, map[string]string{"error": "cross-origin request refused"})
 				return
 			}
+			who, ok := b.authorize(w, r, levels()[route.method+" "+route.path])
+			if !ok {
+				return
+			}
+			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 			route.handle(w, r, params)
 			return
 		}
+	}
+	if _, ok := b.authorize(w, r, ""); !ok {
+		return
 	}
 	if b.spoilUnmatched(w, method, segments) {
 		return

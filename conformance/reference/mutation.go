@@ -1,5 +1,7 @@
 package reference
 
+import "slices"
+
 // Mutation is the name of one defect of the broker.
 type Mutation string
 
@@ -318,7 +320,7 @@ const (
 
 // Mutations lists every mutation.
 func Mutations() []Mutation {
-	return []Mutation{
+	return slices.Concat([]Mutation{
 		PlainNotFound,
 		NestedErrors,
 		UnquotedErrors,
@@ -586,5 +588,5 @@ func Mutations() []Mutation {
 		ClockUnbounded,
 		ClockLags,
 		ClockStands,
-	}
+	}, authMutations)
 }

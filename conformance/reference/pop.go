@@ -533,6 +533,9 @@ func (b *Broker) render(p *partition, offset, attempt int, leaseID string, reque
 		ID: m.id.String(), TransactionID: m.transactionID, CreatedAt: iso(m.created), PartitionID: p.id.String(),
 		Partition: p.name, LeaseID: leaseID, ConsumerGroup: request.group, Queue: p.queue.name, DeliveryAttempt: attempt,
 	}
+	if m.sub != "" && !b.has(ProducerSubDropped) {
+		popped.ProducerSub = &m.sub
+	}
 	b.spoilMessage(&popped, m)
 	head, err := json.Marshal(popped)
 	if err != nil {

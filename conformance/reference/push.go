@@ -15,6 +15,7 @@ type pushItem struct {
 	queue, partition, transactionID string
 	payload                         []byte
 	trace, producer                 string // ignored but by defects
+	sub                             string // of the caller's token
 }
 
 // pushResult has its keys in the order and casing of the wire.
@@ -37,6 +38,9 @@ func (b *Broker) push(w http.ResponseWriter, r *http.Request, _ map[string]strin
 	if err != nil && (!b.has(PartialBadPush) || len(items) == 0) {
 		b.writeError(w, err)
 		return
+	}
+	for i := range items {
+		items[i].sub = callerOf(r).sub
 	}
 	results := b.store(items)
 	if err != nil {
@@ -286,7 +290,7 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 	if b.has(SinglePartition) {
 		p = b.partitionNamed(q, defaultPartition)
 	}
-	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer}
+	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer, sub: item.sub}
 	if b.has(LateCommit) {
 		m.hidden = time.Now().Add(100 * time.Millisecond)
 	}

@@ -33,7 +33,7 @@ const expectations = "testdata/mutations.txt"
 const patience = 3 * time.Second
 
 // capabilities are those of the reference broker, which this version of the suite exercises.
-var capabilities = []string{suite.CapabilityClock, suite.CapabilityEncryption}
+var capabilities = []string{suite.CapabilityClock, suite.CapabilityEncryption, suite.CapabilityAuth, suite.CapabilitySigning}
 
 // heavy are requirements whose specs move megabytes. They run only for the mutations that are expected to fail them.
 var heavy = map[string][]reference.Mutation{
@@ -46,6 +46,13 @@ var heavy = map[string][]reference.Mutation{
 // uncaught are the MUSTs that no mutation breaks, with the reason.
 var uncaught = map[string]string{}
 
+// tokens are those of the reference broker.
+var tokens = map[string]string{
+	"read-only": "token-of-the-reader", "write-only": "token-of-the-writer", "read-write": "token-of-the-worker", "admin": "token-of-the-chief",
+}
+
+const signingSecret = "0123456789abcdef0123456789abcdef"
+
 func TestMain(m *testing.M) {
 	// Hundreds of short-lived brokers: collecting rarely halves the run, and the heap stays below a gigabyte.
 	debug.SetGCPercent(800)
@@ -55,11 +62,13 @@ func TestMain(m *testing.M) {
 
 // run runs the specs against a reference broker with the mutations, and returns the results that are no pass.
 func run(ctx context.Context, specs []*suite.Spec, mutations ...reference.Mutation) (bad []suite.Result, err error) {
-	broker := httptest.NewServer(reference.New(mutations...))
+	guarded := reference.New(mutations...)
+	guarded.RequireTokens(tokens, signingSecret)
+	broker := httptest.NewServer(guarded)
 	defer broker.Close()
 	defer broker.CloseClientConnections() // pops that are parked by a defect
 	session, err := suite.Open(ctx, suite.Settings{
-		Target: broker.URL, Capabilities: capabilities, Patience: patience,
+		Target: broker.URL, Capabilities: capabilities, Tokens: tokens, SigningSecret: signingSecret, Patience: patience,
 	})
 	if err != nil {
 		return nil, err

@@ -7,7 +7,8 @@ const (
 	CapabilityClock       = "clock"       // POST /testing/clock moves the target's time forward
 	CapabilityFaults      = "faults"      // PUT /testing/faults makes storage fail on demand
 	CapabilityMaintenance = "maintenance" // pushes can be diverted to the spool
-	CapabilityAuth        = "auth"        // tokens are required
+	CapabilityAuth        = "auth"        // tokens are required; the tester supplies one of each role
+	CapabilitySigning     = "signing"     // the tester supplies the secret that signs tokens
 	CapabilityEncryption  = "encryption"  // payloads are encrypted at rest
 	CapabilityRetention   = "retention"   // old segments are deleted
 	CapabilityRestart     = "restart"     // the tester supplies a command that restarts the target
@@ -16,7 +17,7 @@ const (
 // Capabilities lists every capability this version of the suite knows.
 func Capabilities() []string {
 	return []string{
-		CapabilityClock, CapabilityFaults, CapabilityMaintenance, CapabilityAuth,
+		CapabilityClock, CapabilityFaults, CapabilityMaintenance, CapabilityAuth, CapabilitySigning,
 		CapabilityEncryption, CapabilityRetention, CapabilityRestart,
 	}
 }

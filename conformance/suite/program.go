@@ -24,18 +24,18 @@ type Program interface {
 	Close() error
 }
 
-// Starter starts a program peer that talks to the target at the given base URL.
-type Starter func(ctx context.Context, target string) (Program, error)
+// Starter starts a program peer that talks to the target at the given base URL, with the given token; "" means none.
+type Starter func(ctx context.Context, target, token string) (Program, error)
 
 // Command returns a Starter for an executable: the command line is split at white space and run without a shell.
 func Command(line string) Starter {
-	return func(ctx context.Context, target string) (Program, error) {
+	return func(ctx context.Context, target, token string) (Program, error) {
 		words := strings.Fields(line)
 		if len(words) == 0 {
 			return nil, errors.New("the peer's command line is empty")
 		}
 		command := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // the tester's own command
-		command.Env = append(os.Environ(), TargetVariable+"="+target)
+		command.Env = append(os.Environ(), TargetVariable+"="+target, TokenVariable+"="+token)
 		command.Stderr = os.Stderr
 		// A peer that ignores the end of its input is killed after this long.
 		command.WaitDelay = 5 * time.Second
@@ -76,13 +76,13 @@ func (p *process) Close() error {
 
 // InProcess returns a Starter that runs serve in a goroutine of this process, over pipes. It serves the adapters
 // that are built into the program; they speak the same protocol as any other.
-func InProcess(serve func(ctx context.Context, target string, in io.Reader, out io.Writer) error) Starter {
-	return func(ctx context.Context, target string) (Program, error) {
+func InProcess(serve func(ctx context.Context, target, token string, in io.Reader, out io.Writer) error) Starter {
+	return func(ctx context.Context, target, token string) (Program, error) {
 		callsIn, callsOut := io.Pipe()
 		repliesIn, repliesOut := io.Pipe()
 		done := make(chan error, 1)
 		go func() {
-			err := serve(ctx, target, callsIn, repliesOut)
+			err := serve(ctx, target, token, callsIn, repliesOut)
 			_ = repliesOut.CloseWithError(errors.Join(io.EOF, err))
 			_ = callsIn.CloseWithError(io.ErrClosedPipe)
 			done <- err

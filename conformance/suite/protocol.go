@@ -8,7 +8,8 @@ import (
 // This file is the program-peer protocol, version 1: how the suite drives a client library in any language.
 //
 // The suite starts the program with the environment variable CONFORMANCE_TARGET set to the base URL that the
-// library is to talk to, and ends it by closing its standard input. Both sides write one JSON object per line.
+// library is to talk to and CONFORMANCE_TOKEN set to the token it is to show (empty: none), and ends it by closing its
+// standard input. Both sides write one JSON object per line.
 // Standard error is free for logs; it is shown when the program fails.
 //
 // First the program writes one Hello:
@@ -39,6 +40,9 @@ const ProtocolVersion = 1
 
 // TargetVariable is the environment variable that tells a program peer the base URL of the target.
 const TargetVariable = "CONFORMANCE_TARGET"
+
+// TokenVariable is the environment variable that tells a program peer the token to show; empty means none.
+const TokenVariable = "CONFORMANCE_TOKEN"
 
 // Hello is the first line a program peer writes.
 type Hello struct {

@@ -171,12 +171,12 @@ type through struct {
 	proxy *proxy
 }
 
-func startThrough(ctx context.Context, target string, client *http.Client, start Starter) (*through, error) {
+func startThrough(ctx context.Context, target, token string, client *http.Client, start Starter) (*through, error) {
 	checking, err := startProxy(ctx, target, client)
 	if err != nil {
 		return nil, err
 	}
-	program, err := start(ctx, checking.url)
+	program, err := start(ctx, checking.url, token)
 	if err != nil {
 		return nil, errors.Join(err, checking.close())
 	}

@@ -24,6 +24,11 @@ type Settings struct {
 	Capabilities []string
 	// Through starts the client library through which the specs run. nil means plain HTTP.
 	Through Starter
+	// Tokens are one token of each role: read-only, write-only, read-write, admin. With the capability auth all are
+	// required. Specs that are not about tokens use that of admin; without it they send none.
+	Tokens map[string]string
+	// SigningSecret signs HS256 tokens that the target accepts. Required with the capability signing.
+	SigningSecret string
 	// Patience bounds every wait for something that the target should do by itself, such as waking a parked pop.
 	// 0 means 5 s.
 	Patience time.Duration
@@ -62,6 +67,9 @@ func Open(ctx context.Context, settings Settings) (*Session, error) {
 		return nil, fmt.Errorf("unknown capabilities: %s (known: %s)",
 			strings.Join(unknown, ", "), strings.Join(Capabilities(), ", "))
 	}
+	if err := settings.checkTokens(); err != nil {
+		return nil, err
+	}
 	if settings.Patience == 0 {
 		settings.Patience = DefaultPatience
 	}
@@ -82,7 +90,7 @@ func Open(ctx context.Context, settings Settings) (*Session, error) {
 		return nil, fmt.Errorf("target %s is not reachable: %w", settings.Target, err)
 	}
 	if settings.Through != nil {
-		if s.through, err = startThrough(ctx, s.base, s.client, settings.Through); err != nil {
+		if s.through, err = startThrough(ctx, s.base, s.Token(RoleAdmin), s.client, settings.Through); err != nil {
 			return nil, err
 		}
 	}

@@ -125,7 +125,7 @@ func (f peerFunc) Call(ctx context.Context, operationID string, args Args) (Outc
 
 // serving is a Starter of a peer that offers push and health.
 func serving(peer func(target string) Peer) Starter {
-	return InProcess(func(ctx context.Context, target string, in io.Reader, out io.Writer) error {
+	return InProcess(func(ctx context.Context, target, _ string, in io.Reader, out io.Writer) error {
 		return ServeCalls(ctx, Hello{Name: "test", Operations: []string{"push", "health"}}, peer(target), in, out)
 	})
 }
@@ -222,7 +222,7 @@ func TestBadPrograms(t *testing.T) {
 		"says nothing": "", "is no JSON": "hello\n", "speaks another version": `{"protocol":2,"name":"x"}` + "\n", "has no name": `{"protocol":1}` + "\n",
 	} {
 		_, err := Open(t.Context(), Settings{Target: server.URL, Through: InProcess(
-			func(_ context.Context, _ string, _ io.Reader, out io.Writer) error {
+			func(_ context.Context, _, _ string, _ io.Reader, out io.Writer) error {
 				_, err := io.WriteString(out, first)
 				return err
 			})})

@@ -32,7 +32,7 @@ type Target struct {
 
 func (s *Session) newTarget(spec *Spec) *Target {
 	t := &Target{session: s, spec: spec, recorder: &recorder{}}
-	t.wire = &wirePeer{base: s.base, client: s.client, recorder: t.recorder}
+	t.wire = &wirePeer{base: s.base, token: s.Token(RoleAdmin), client: s.client, recorder: t.recorder}
 	t.peer = t.wire
 	if s.through != nil && !spec.wireOnly {
 		t.peer = s.through
@@ -77,16 +77,22 @@ func (t *Target) Raw(ctx context.Context, request Request) Answer {
 }
 
 // Bytes writes bytes to a fresh connection and reads one HTTP response, for requests that no HTTP client would
-// send. The caller writes the request line and headers; {host} in them stands for the target's host.
+// send. The caller writes the request line and headers; {host} in them stands for the target's host, and the token is
+// added when there is one.
 func (t *Target) Bytes(ctx context.Context, method, text string) Answer {
-	answer, err := t.bytes(ctx, method, text)
+	return t.BytesAs(ctx, t.wire.token, method, text)
+}
+
+// BytesAs is Bytes with a token of the caller's choice; "" means none.
+func (t *Target) BytesAs(ctx context.Context, token, method, text string) Answer {
+	answer, err := t.bytes(ctx, token, method, text)
 	if err != nil {
 		Failf(1, "no answer: %v", err)
 	}
 	return answer
 }
 
-func (t *Target) bytes(ctx context.Context, method, text string) (Answer, error) {
+func (t *Target) bytes(ctx context.Context, token, method, text string) (Answer, error) {
 	base, err := url.Parse(t.session.base)
 	if err != nil {
 		return Answer{}, fmt.Errorf("target: %w", err)
@@ -107,7 +113,12 @@ func (t *Target) bytes(ctx context.Context, method, text string) (Answer, error)
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	if _, err := io.WriteString(conn, strings.ReplaceAll(text, "{host}", base.Host)); err != nil {
+	line, rest, _ := strings.Cut(strings.ReplaceAll(text, "{host}", base.Host), "\r\n")
+	head := line + "\r\n"
+	if token != "" {
+		head += "Authorization: Bearer " + token + "\r\n"
+	}
+	if _, err := io.WriteString(conn, head+rest); err != nil {
 		return Answer{}, fmt.Errorf("write request: %w", err)
 	}
 	request := &http.Request{Method: method, URL: base}

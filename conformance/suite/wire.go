@@ -18,6 +18,7 @@ import (
 // wirePeer speaks HTTP to the target and checks both directions against the API description.
 type wirePeer struct {
 	base     string // the target's URL without a trailing slash
+	token    string // shown with every request that has no Authorization of its own; "" means none
 	client   *http.Client
 	recorder *recorder
 }
@@ -28,7 +29,7 @@ type Request struct {
 	Operation string      // operation whose responses are expected; "" means that no operation is addressed
 	Method    string      // "" means the operation's method, or GET
 	Target    string      // path and query as sent, escapes included; "" means the operation's path
-	Header    http.Header // extra headers; nil means none
+	Header    http.Header // extra headers; nil means none. An Authorization without values sends no token
 	Body      io.Reader   // nil means no body
 	Length    int64       // Content-Length to declare; 0 means what Body tells, -1 chunked
 }
@@ -115,6 +116,9 @@ func (p *wirePeer) do(request *http.Request, operation *openapi.Operation, sent 
 	id := ""
 	if operation != nil {
 		id = operation.ID
+	}
+	if _, given := request.Header["Authorization"]; !given && p.token != "" {
+		request.Header.Set("Authorization", "Bearer "+p.token)
 	}
 	start := time.Now()
 	response, err := p.client.Do(request)

@@ -15,9 +15,10 @@ import (
 	posthorn "github.com/posthorn/posthorn/sdk-go"
 )
 
-// Serve speaks the program-peer protocol on in and out until in ends. target is the base URL of the broker.
-func Serve(ctx context.Context, target string, in io.Reader, out io.Writer) error {
-	client, err := posthorn.New(target, posthorn.Options{Retry: posthorn.RetryPolicy{MaxAttempts: 1}})
+// Serve speaks the program-peer protocol on in and out until in ends. target is the base URL of the broker, token what
+// it is shown; "" means none.
+func Serve(ctx context.Context, target, token string, in io.Reader, out io.Writer) error {
+	client, err := posthorn.New(target, posthorn.Options{Token: token, Retry: posthorn.RetryPolicy{MaxAttempts: 1}})
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}

@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -34,6 +36,12 @@ type Config struct {
 	// Capabilities that the target has. Empty means none.
 	// --capability (repeatable, comma-separated), CONFORMANCE_CAPABILITY, capabilities.
 	Capabilities []string `yaml:"capabilities"`
+	// Tokens are one token of each role: read-only, write-only, read-write, admin. Empty means none.
+	// --token ROLE=TOKEN (repeatable, comma-separated), CONFORMANCE_TOKENS, tokens (role: token).
+	Tokens map[string]string `yaml:"tokens"`
+	// SigningSecret signs HS256 tokens that the target accepts. Empty means none.
+	// --signing-secret, CONFORMANCE_SIGNING_SECRET, signingSecret.
+	SigningSecret string `yaml:"signingSecret"`
 }
 
 // listFlag collects the values of a flag that may be repeated and holds comma-separated values.
@@ -63,6 +71,7 @@ func loadConfig(args []string, env func(string) string, stderr io.Writer) (Confi
 	var (
 		given                  Config
 		profiles, capabilities listFlag
+		tokens                 listFlag
 		file                   string
 	)
 	flags.StringVar(&file, "config", "", "YAML `file` with the options below")
@@ -72,6 +81,8 @@ func loadConfig(args []string, env func(string) string, stderr io.Writer) (Confi
 	flags.StringVar(&given.Out, "out", "", "`directory` of the reports (default ./results)")
 	flags.StringVar(&given.KnownFailing, "known-failing", "", "`file` of requirement ids that are known to fail")
 	flags.Var(&capabilities, "capability", "`capability` that the target has; may be repeated")
+	flags.Var(&tokens, "token", "`ROLE=TOKEN`; may be repeated. Command lines are visible to others: prefer the variable or the file")
+	flags.StringVar(&given.SigningSecret, "signing-secret", "", "`secret` of HS256 tokens that the target accepts; the same holds")
 	if err := flags.Parse(args); err != nil {
 		return Config{}, err //nolint:wrapcheck // the flag package's message is complete
 	}
@@ -79,6 +90,10 @@ func loadConfig(args []string, env func(string) string, stderr io.Writer) (Confi
 		return Config{}, fmt.Errorf("run takes no arguments, but got %q", flags.Arg(0))
 	}
 	given.Profiles, given.Capabilities = profiles, capabilities
+	var err error
+	if given.Tokens, err = parseTokens(tokens); err != nil {
+		return Config{}, fmt.Errorf("--token: %w", err)
+	}
 
 	fromEnv := Config{
 		Target:       env("CONFORMANCE_TARGET"),
@@ -87,6 +102,11 @@ func loadConfig(args []string, env func(string) string, stderr io.Writer) (Confi
 		Out:          env("CONFORMANCE_OUT"),
 		KnownFailing: env("CONFORMANCE_KNOWN_FAILING"),
 		Capabilities: splitList(env("CONFORMANCE_CAPABILITY")),
+
+		SigningSecret: env("CONFORMANCE_SIGNING_SECRET"),
+	}
+	if fromEnv.Tokens, err = parseTokens(splitList(env("CONFORMANCE_TOKENS"))); err != nil {
+		return Config{}, fmt.Errorf("CONFORMANCE_TOKENS: %w", err)
 	}
 	if file == "" {
 		file = env("CONFORMANCE_CONFIG")
@@ -131,6 +151,10 @@ func (c Config) or(other Config) Config {
 	if len(c.Capabilities) == 0 {
 		c.Capabilities = other.Capabilities
 	}
+	if len(c.Tokens) == 0 {
+		c.Tokens = other.Tokens
+	}
+	c.SigningSecret = first(c.SigningSecret, other.SigningSecret)
 	return c
 }
 
@@ -141,7 +165,23 @@ func first(a, b string) string {
 	return b
 }
 
-// effective is the configuration as flags, for the report. A password in the target's URL is masked.
+// parseTokens reads entries of the form role=token. Its errors do not quote them.
+func parseTokens(entries []string) (map[string]string, error) {
+	tokens := map[string]string{}
+	for i, entry := range entries {
+		role, token, ok := strings.Cut(entry, "=")
+		if !ok || token == "" {
+			return nil, fmt.Errorf("entry %d is not of the form role=token", i+1)
+		}
+		tokens[role] = token
+	}
+	return tokens, nil
+}
+
+// hidden stands for a secret in reports.
+const hidden = "********"
+
+// effective is the configuration as flags, for the report. A password in the target's URL, tokens and secrets are masked.
 func (c Config) effective() map[string]string {
 	values := map[string]string{"target": mask(c.Target), "out": c.Out}
 	for name, value := range map[string]string{
@@ -153,6 +193,16 @@ func (c Config) effective() map[string]string {
 		if value != "" {
 			values[name] = value
 		}
+	}
+	var roles []string
+	for _, role := range slices.Sorted(maps.Keys(c.Tokens)) {
+		roles = append(roles, role+"="+hidden)
+	}
+	if len(roles) > 0 {
+		values["token"] = strings.Join(roles, ",")
+	}
+	if c.SigningSecret != "" {
+		values["signing-secret"] = hidden
 	}
 	return values
 }

@@ -92,7 +92,10 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		return exitBroken, err
 	}
 	plan := suite.Plan{
-		Settings:      suite.Settings{Target: config.Target, Capabilities: config.Capabilities},
+		Settings: suite.Settings{
+			Target: config.Target, Capabilities: config.Capabilities,
+			Tokens: config.Tokens, SigningSecret: config.SigningSecret,
+		},
 		Profiles:      config.Profiles,
 		KnownFailing:  known,
 		Out:           config.Out,

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	case "suite":
 		os.Exit(command(context.Background(), os.Args[1:], environment, os.Stdout, os.Stderr))
 	case "peer":
-		if err := sdkgo.Serve(context.Background(), os.Getenv(suite.TargetVariable), os.Stdin, os.Stdout); err != nil {
+		if err := sdkgo.Serve(context.Background(), os.Getenv(suite.TargetVariable), os.Getenv(suite.TokenVariable), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

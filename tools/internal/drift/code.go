@@ -127,7 +127,6 @@ func upperFirst(s string) string {
 var notTestedYet = map[string]string{
 	"faults":      "the broker has no hooks for faults",
 	"maintenance": "the broker has no spool and no maintenance mode",
-	"auth":        "the broker has no authentication",
 	"retention":   "the broker does not delete messages by itself",
 	"restart":     "the suite does not restart its target",
 }
