@@ -12,6 +12,10 @@ import (
 
 // What an [*APIError] means, for errors.Is.
 var (
+	// ErrUnauthorized is matched by an answer of 401: Options.Token is missing, unknown or expired.
+	ErrUnauthorized = errors.New("unauthorized")
+	// ErrForbidden is matched by an answer of 403: the token is valid, but its role does not suffice.
+	ErrForbidden = errors.New("forbidden")
 	// ErrNotFound is matched by an answer of 404: GetQueue of a queue that does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrRequestTooLarge is matched by an answer of 413: the body exceeds 64 MiB. Push less at once.
@@ -64,6 +68,10 @@ func (e *APIError) Error() string {
 // Is reports whether the status is the one that target stands for.
 func (e *APIError) Is(target error) bool {
 	switch target {
+	case ErrUnauthorized:
+		return e.Status == http.StatusUnauthorized
+	case ErrForbidden:
+		return e.Status == http.StatusForbidden
 	case ErrNotFound:
 		return e.Status == http.StatusNotFound
 	case ErrRequestTooLarge:

@@ -267,7 +267,7 @@ func TestPushUnderMaintenance(t *testing.T) {
 
 func TestPushDoesNotRepeatRefusals(t *testing.T) {
 	t.Parallel()
-	for status, sentinel := range map[int]error{400: nil, 401: nil, 403: nil, 404: posthorn.ErrNotFound, 413: posthorn.ErrRequestTooLarge, 501: nil} {
+	for status, sentinel := range map[int]error{400: nil, 401: posthorn.ErrUnauthorized, 403: posthorn.ErrForbidden, 404: posthorn.ErrNotFound, 413: posthorn.ErrRequestTooLarge, 501: nil} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			server := newScript(t, answer(status, `{"error":"bad body: items[0].payload is missing","code":"c"}`, "X-Request-Id", "r-1"))

@@ -14,18 +14,37 @@ import (
 	"github.com/posthorn/posthorn/tools/internal/bench"
 )
 
-// TestConformance runs the suite as an implementer would, over plain HTTP and through the Go client.
+// TestConformance runs the suite as an implementer would: over plain HTTP, and over HTTP and through the Go client
+// against a broker that asks for tokens.
 func TestConformance(t *testing.T) {
 	needBroker(t)
 	suite := build(t, "conformance/cmd/posthorn-conformance")
-	for name, through := range map[string][]string{"wire": nil, "sdk-go": {"--through", "sdk-go"}} {
-		t.Run(name, func(t *testing.T) {
-			args := append([]string{"run", "--target", shared.url, "--capability", "clock,encryption", "--out", t.TempDir()}, through...)
-			if out := run(t, suite, args...); !t.Failed() {
-				t.Log(out)
-			}
-		})
+	conforms := func(t *testing.T, args ...string) {
+		t.Helper()
+		if out := run(t, suite, append([]string{"run", "--capability", "clock,encryption", "--out", t.TempDir()}, args...)...); !t.Failed() {
+			t.Log(out)
+		}
 	}
+	t.Run("open", func(t *testing.T) { conforms(t, "--target", shared.url) })
+	t.Run("guarded", func(t *testing.T) {
+		const secret = "end-to-end-secret-of-32-bytes-ok"
+		var accepted, shown []string
+		for _, role := range []string{"read-only", "write-only", "read-write", "admin"} {
+			token := "end-to-end-token-" + role
+			accepted, shown = append(accepted, role+":"+token), append(shown, role+"="+token)
+		}
+		t.Setenv("POSTHORN_TOKENS", strings.Join(accepted, ","))
+		t.Setenv("JWT_ENABLED", "true")
+		t.Setenv("JWT_SECRET", secret)
+		guarded := start(t, "--testing")
+		t.Setenv("CONFORMANCE_TOKENS", strings.Join(shown, ","))
+		t.Setenv("CONFORMANCE_SIGNING_SECRET", secret)
+		for name, through := range map[string][]string{"wire": nil, "sdk-go": {"--through", "sdk-go"}} {
+			t.Run(name, func(t *testing.T) {
+				conforms(t, append([]string{"--target", guarded.url, "--capability", "auth,signing"}, through...)...)
+			})
+		}
+	})
 }
 
 // TestBench runs each mode of the benchmark for a moment, and the comparison with PostgreSQL.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -343,5 +344,49 @@ func TestListAndExplain(t *testing.T) {
 	}
 	if code := run("list", "--profile", "none"); code != exitBroken {
 		t.Errorf("list of an unknown profile: %d", code)
+	}
+}
+
+// TestTokens come from flags, variables or the file, and are shown nowhere.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "conformance.yaml")
+	if err := os.WriteFile(file, []byte("target: http://t\ntokens: {admin: canary-file, read-only: canary-reader}\nsigningSecret: canary-secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"CONFORMANCE_TOKENS": "admin=canary=env"}
+	for _, tc := range []struct {
+		args []string
+		env  map[string]string
+		want string // of admin
+	}{
+		{[]string{"--config", file}, nil, "canary-file"},
+		{[]string{"--config", file}, env, "canary=env"},
+		{[]string{"--config", file, "--token", "admin=canary-flag,read-only=x", "--signing-secret", "canary"}, env, "canary-flag"},
+	} {
+		config, err := loadConfig(tc.args, func(name string) string { return tc.env[name] }, io.Discard)
+		if err != nil || config.Tokens["admin"] != tc.want || config.SigningSecret == "" {
+			t.Errorf("%v: %v, %v", tc.args, config, err)
+		}
+		for name, value := range config.effective() {
+			if strings.Contains(value, "canary") && name != "config" {
+				t.Errorf("%s shows %s", name, value)
+			}
+		}
+		if shown := config.effective(); shown["signing-secret"] != hidden || !strings.Contains(shown["token"], "admin="+hidden) {
+			t.Errorf("effective: %v", shown)
+		}
+	}
+	for _, args := range [][]string{{"--token", "canary"}, {"--token", "admin="}} {
+		_, err := loadConfig(append(args, "--target", "http://t"), func(string) string { return "" }, io.Discard)
+		if err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	// What a capability needs is missed before anything is called.
+	for _, capability := range []string{"auth", "signing"} {
+		if o := conformance(t, "run", "--target", "http://127.0.0.1:1", "--capability", capability); o.code != exitBroken || !strings.Contains(o.output, "needs") {
+			t.Errorf("%s: %d %s", capability, o.code, o.output)
+		}
 	}
 }
