@@ -17,7 +17,8 @@
 //   - A string that is not raw is well-formed Unicode: lone surrogate escapes are refused rather than replaced.
 //   - Array limits hold before anything is materialised: a refused body of 64 MiB costs no memory beside itself.
 //
-// What it assumes: path parameters come percent-decoded, and a body is not changed while it is being checked, nor
+// What it assumes: path parameters come percent-decoded, but for one marked x-rest, which is the rest of the path as it
+// was sent; and a body is not changed while it is being checked, nor
 // while items that [PushItems] cut out of it are in use.
 //
 // How it fails: a broken description fails [Load]; a broken request or response is a [*CheckError] that names the

@@ -39,6 +39,7 @@ type Operation struct {
 	Profile string // conformance profile of its requirements, unless they name another
 	Summary string
 	Tag     string
+	Rest    string // the path parameter that takes the rest of the path as it was sent, slashes included; "" when there is none
 
 	spec      *Spec
 	op        *openapi3.Operation
@@ -46,8 +47,12 @@ type Operation struct {
 	query     []parameter
 	headers   []parameter
 	body      *body
+	opaque    bool // the body may be any bytes
 	responses map[int]*response
 }
+
+// anyMedia is the media type of a body that is any bytes.
+const anyMedia = "*/*"
 
 // accessLevels are the values of x-access.
 var accessLevels = []string{"public", "read-only", "write-only", "read-write", "admin"}
@@ -138,8 +143,18 @@ func (s *Spec) addOperation(method, path string, item *openapi3.PathItem, op *op
 	if err := o.compileParameters(append(slices.Clone(item.Parameters), op.Parameters...)); err != nil {
 		return err
 	}
+	if o.Rest != "" && !strings.HasSuffix(path, "/{"+o.Rest+"}") {
+		return fmt.Errorf("parameter %s: x-rest is not at the end of the path", o.Rest)
+	}
 	if op.RequestBody != nil {
-		o.body = s.newBody(op.RequestBody.Value, o.ID+" request")
+		switch content := op.RequestBody.Value.Content; {
+		case content["application/json"] != nil:
+			o.body = s.newBody(op.RequestBody.Value, o.ID+" request")
+		case content[anyMedia] != nil && len(content) == 1:
+			o.opaque = true
+		default:
+			return errors.New("a request body is either application/json or */*")
+		}
 	}
 	for code, ref := range op.Responses.Map() {
 		status, err := strconv.Atoi(code)
@@ -213,15 +228,15 @@ func (o *Operation) Profiles() []string {
 	return list
 }
 
-// HasBody says whether the operation takes a JSON body, and whether a request must have one.
+// HasBody says whether the operation takes a body, and whether a request must have one.
 func (o *Operation) HasBody() (takes, required bool) {
 	if o.body == nil {
-		return false, false
+		return o.opaque, false
 	}
 	return true, o.body.required
 }
 
-// RequestSchema is the schema of the JSON body, nil when there is none.
+// RequestSchema is the schema of the JSON body, nil when there is none or the body is any bytes.
 func (o *Operation) RequestSchema() *openapi3.Schema {
 	if o.body == nil {
 		return nil
@@ -231,7 +246,10 @@ func (o *Operation) RequestSchema() *openapi3.Schema {
 
 // RequestExample is the example body, nil when the operation takes none.
 func (o *Operation) RequestExample() []byte {
-	if o.body == nil {
+	switch {
+	case o.opaque:
+		return example(o.op.RequestBody.Value.Content[anyMedia], false)
+	case o.body == nil:
 		return nil
 	}
 	return example(o.op.RequestBody.Value.Content["application/json"], true)

@@ -34,6 +34,9 @@ func (o *Operation) compileParameters(refs openapi3.Parameters) error {
 		p := parameter{name: in.Name, required: in.Required, node: n}
 		switch in.In {
 		case openapi3.ParameterInPath:
+			if rest, _ := in.Extensions["x-rest"].(bool); rest {
+				o.Rest = in.Name
+			}
 			o.path = append(o.path, p)
 		case openapi3.ParameterInQuery:
 			o.query = append(o.query, p)

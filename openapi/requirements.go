@@ -29,7 +29,7 @@ type ErrorEntry struct {
 	When   string `yaml:"when"`
 }
 
-var requirementID = regexp.MustCompile(`^[a-z][a-zA-Z]*(\.[a-z0-9]+(-[a-z0-9]+)*){1,3}$`)
+var requirementID = regexp.MustCompile(`^[a-z][a-zA-Z0-9]*(\.[a-z0-9]+(-[a-z0-9]+)*){1,3}$`)
 
 // registry collects the requirements of a document.
 type registry struct {

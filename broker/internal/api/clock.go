@@ -41,6 +41,9 @@ func (e *edge) advanceClock(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if err := e.cfg.Delivery.Settle(c.ctx); err != nil {
+		return answer{}, err
+	}
 	return e.encodeClock(now)
 }
 

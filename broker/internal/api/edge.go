@@ -18,13 +18,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
 
-// Config is what the edge needs. Engine, Spec and Registry are required.
+// Config is what the edge needs. Engine, Delivery, Spec and Registry are required.
 type Config struct {
 	Engine     *queue.Engine
+	Delivery   *delivery.Engine
 	Spec       *openapi.Spec
 	Registry   *prometheus.Registry // gathered by /metrics/prometheus; the edge registers its own metrics on it
 	Logger     *slog.Logger         // nil means slog.Default()
@@ -35,6 +37,7 @@ type Config struct {
 	MaxBody         int64         // largest request body in bytes; 0 means DefaultMaxBody
 	MaxBodyInFlight int64         // most request body bytes held at once; 0 means DefaultMaxBodyInFlight
 	PopTimeout      time.Duration // wait of a long poll that names none; 0 means DefaultPopTimeout
+	PublishRetries  int           // of messages that name none; 0 means none
 	FromNew         bool          // groups that name no subscription mode start with new messages; false means from the beginning
 	Testing         bool          // the test clock is served
 	LocalOnly       bool          // requests whose Host is a name of the Internet are refused, but for public routes
@@ -55,6 +58,7 @@ type edge struct {
 	stall   time.Duration // stallTimeout but in tests
 	metrics metrics
 	page    []byte
+	rest    map[string]string // by operation: the path parameter that takes the rest of the path
 	origins http.CrossOriginProtection
 	routed  http.Handler
 }
@@ -86,6 +90,10 @@ func New(cfg Config) (http.Handler, error) {
 	if e.metrics, err = newMetrics(cfg.Registry, &e.bodies); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
+	e.rest = make(map[string]string)
+	for id, op := range ops {
+		e.rest[id] = op.Rest
+	}
 	e.routed = e.router(routes, ops)
 	return e, nil
 }
@@ -98,7 +106,9 @@ type call struct {
 	path map[string]string
 	body []byte // nil on routes without a body; valid until the handler returns
 	head http.Header
-	ex   *exchange
+	// remote is the address of the client, with its port.
+	remote string
+	ex     *exchange
 }
 
 // query decodes the query. Only routes that document parameters do: on others any query is ignored.
@@ -160,9 +170,9 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 	if err := e.authorize(r, ex, op.Access); err != nil {
 		return answer{}, err
 	}
-	c := &call{ctx: r.Context(), url: r.URL, head: r.Header, ex: ex}
+	c := &call{ctx: r.Context(), url: r.URL, head: r.Header, remote: r.RemoteAddr, ex: ex}
 	var err error
-	if c.path, err = pathParams(r); err != nil {
+	if c.path, err = pathParams(r, op.Rest); err != nil {
 		return answer{}, err
 	}
 	if takes, _ := op.HasBody(); takes {

@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
@@ -951,6 +952,11 @@ func TestErrorCatalogue(t *testing.T) {
 		"unauthorized":         &auth.Refusal{Reason: "no token"},
 		"publish-unauthorized": errPublishToken,
 		"forbidden":            errForbidden,
+		"bad-header":           &openapi.CheckError{In: "header", Field: "<header>", Rule: "<rule>"},
+		"topic-not-found":      missing(delivery.ErrNotFound, "topic", "<name>"),
+		"message-not-found":    missing(fmt.Errorf("read: %w", delivery.ErrNotFound), "message", "<id>"),
+		"task-not-found":       &missingError{"task", "<id>"},
+		"method-not-allowed":   errMethod,
 	}
 	e := &edge{cfg: Config{MaxBody: DefaultMaxBody}, log: slog.New(slog.DiscardHandler)}
 	for _, entry := range spec(t).Errors() {

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
+	"github.com/posthorn/posthorn/broker/internal/delivery"
+	"github.com/posthorn/posthorn/broker/internal/delivery/request"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
 )
@@ -25,8 +27,22 @@ var (
 	errNoDiscovery  = errors.New("namespace or task is required")
 	errPublishToken = errors.New("unable to authenticate: invalid token")
 	errForbidden    = errors.New("Insufficient permissions") //nolint:staticcheck // the contract's text
+	errMethod       = errors.New("no such method")
 	errNonconform   = errors.New("the answer does not conform to the API description")
 )
+
+// missingError says that something of the publish half does not exist.
+type missingError struct{ kind, name string }
+
+func (e *missingError) Error() string { return e.kind + " " + e.name + " not found" }
+
+// missing makes a missingError of delivery.ErrNotFound and leaves other errors alone.
+func missing(err error, kind, name string) error {
+	if errors.Is(err, delivery.ErrNotFound) {
+		return &missingError{kind, name}
+	}
+	return err
+}
 
 // Texts of answers that do not come from the error itself.
 const (
@@ -45,6 +61,12 @@ const maxErrorText = 2048
 func (e *edge) answerError(ex *exchange, err error) answer {
 	if check, ok := errors.AsType[*openapi.CheckError](err); ok {
 		return errorAnswer(http.StatusBadRequest, checkText(check))
+	}
+	if missing, ok := errors.AsType[*missingError](err); ok {
+		return errorAnswer(http.StatusNotFound, missing.kind+" "+missing.name+" not found")
+	}
+	if refused, ok := errors.AsType[*request.Error](err); ok {
+		return errorAnswer(http.StatusBadRequest, refused.Text)
 	}
 	switch {
 	case errors.Is(err, errNoDiscovery):
@@ -69,10 +91,12 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return closing(errorAnswer(http.StatusForbidden, errForeignHost.Error()))
 	case errors.Is(err, errBusy):
 		return closing(soon(errorAnswer(http.StatusTooManyRequests, errBusy.Error())))
-	case errors.Is(err, queue.ErrUnavailable):
+	case errors.Is(err, errMethod):
+		return errorAnswer(http.StatusMethodNotAllowed, "Method Not Allowed")
+	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, delivery.ErrUnavailable):
 		ex.note(err)
 		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))
-	case errors.Is(err, queue.ErrStopped):
+	case errors.Is(err, queue.ErrStopped), errors.Is(err, delivery.ErrStopped):
 		return soon(errorAnswer(http.StatusServiceUnavailable, stoppingText))
 	case errors.Is(err, errNonconform):
 		return errorAnswer(http.StatusInternalServerError, errNonconform.Error())

@@ -19,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/posthorn/posthorn/broker/internal/delivery"
+	"github.com/posthorn/posthorn/broker/internal/egress"
 	"github.com/posthorn/posthorn/broker/internal/pgtest"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/openapi"
@@ -39,13 +41,14 @@ func spec(t testing.TB) *openapi.Spec {
 
 // broker is the edge over a real engine on a database of its own, behind a real HTTP server.
 type broker struct {
-	t      testing.TB
-	url    string
-	client *http.Client
-	edge   *edge
-	engine *queue.Engine
-	log    *logBuffer
-	cut    atomic.Bool // refuses connections to the database and breaks those that exist
+	t        testing.TB
+	url      string
+	client   *http.Client
+	edge     *edge
+	engine   *queue.Engine
+	delivery *delivery.Engine
+	log      *logBuffer
+	cut      atomic.Bool // refuses connections to the database and breaks those that exist
 }
 
 // start starts a broker; change, if not nil, changes its configuration.
@@ -72,7 +75,17 @@ func start(t testing.TB, change func(*Config)) *broker {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.engine.Stop)
-	cfg := Config{Engine: b.engine, Spec: spec(t), Registry: registry, Logger: logger, Version: "1.2.3", Testing: true}
+	b.delivery, err = delivery.Open(t.Context(), pool, delivery.Config{
+		Client: egress.New(egress.Config{Policy: egress.Policy{Loopback: true}}), Logger: logger, StopGrace: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.delivery.Start(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.delivery.Stop)
+	cfg := Config{Engine: b.engine, Delivery: b.delivery, PublishRetries: 3, Spec: spec(t), Registry: registry, Logger: logger, Version: "1.2.3", Testing: true}
 	if change != nil {
 		change(&cfg)
 	}

@@ -56,6 +56,15 @@ var routes = []route{
 	{"metrics", http.MethodGet, "/metrics/prometheus", (*edge).metricsText, hot},
 	{"openapi", http.MethodGet, "/openapi.json", (*edge).openapiDocument, 0},
 	{"index", http.MethodGet, "/", (*edge).index, 0},
+	{"publishV1", http.MethodPost, "/v1/publish/{destination}", (*edge).publishV1, hot | checking},
+	{"listMessagesV1", http.MethodGet, "/v1/messages", (*edge).listMessagesV1, 0},
+	{"getMessageV1", http.MethodGet, "/v1/messages/{messageId}", (*edge).getMessageV1, 0},
+	{"cancelMessageV1", http.MethodDelete, "/v1/messages/{messageId}", (*edge).cancelMessageV1, 0},
+	{"listTasksV1", http.MethodGet, "/v1/messages/{messageId}/tasks", (*edge).listTasksV1, 0},
+	{"listMessageLogsV1", http.MethodGet, "/v1/messages/{messageId}/logs", (*edge).listMessageLogsV1, 0},
+	{"getTaskV1", http.MethodGet, "/v1/tasks/{taskId}", (*edge).getTaskV1, 0},
+	{"listEventsV1", http.MethodGet, "/v1/events", (*edge).listEventsV1, 0},
+	{"listLogsV1", http.MethodGet, "/v1/logs", (*edge).listEventsV1, 0},
 	{"getClock", http.MethodGet, "/testing/clock", (*edge).getClock, testOnly},
 	{"advanceClock", http.MethodPost, "/testing/clock", (*edge).advanceClock, testOnly},
 }
@@ -110,6 +119,10 @@ func (e *edge) router(table []route, ops map[string]*openapi.Operation) *mux.Rou
 		if rt.id == "index" {
 			page = h
 		}
+		if isPublish(rt.path) {
+			r.NewRoute().MatcherFunc(loosely(rt.path, ops[rt.id].Rest)).Methods(rt.methods()...).Handler(h).Name(rt.id)
+			continue
+		}
 		r.Handle(rt.path, h).Methods(rt.methods()...).Name(rt.id)
 	}
 	r.NotFoundHandler = e.unmatched(page)
@@ -118,7 +131,7 @@ func (e *edge) router(table []route, ops map[string]*openapi.Operation) *mux.Rou
 }
 
 // unmatched answers what no route matches: the page for a browser that asks for anything outside the
-// API, else a JSON 404 (queue contract, section 0). A known path with another method is no route.
+// API, else a JSON 404 (queue contract, section 0). A known path with another method is no route, but on the publish half a 405.
 func (e *edge) unmatched(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ex := exchangeOf(r)
@@ -126,8 +139,12 @@ func (e *edge) unmatched(page http.Handler) http.Handler {
 			e.reply(w, r, nil, e.answerError(ex, err))
 			return
 		}
+		if allowed := e.allowed(r); len(allowed) > 0 {
+			e.reply(w, r, nil, e.answerError(ex, errMethod).with("Allow", strings.Join(allowed, ", ")))
+			return
+		}
 		get := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if get && !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/testing/") {
+		if get && !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/testing/") && !isPublish(r.URL.Path) {
 			page.ServeHTTP(w, r)
 			return
 		}
@@ -135,14 +152,73 @@ func (e *edge) unmatched(page http.Handler) http.Handler {
 	})
 }
 
-// pathParams decodes the path parameters of a matched request, once.
-func pathParams(r *http.Request) (map[string]string, error) {
+// allowed are the methods of a path of the publish half.
+func (e *edge) allowed(r *http.Request) []string {
+	if !isPublish(r.URL.Path) {
+		return nil
+	}
+	var methods []string
+	for _, rt := range routes {
+		if isPublish(rt.path) && loosely(rt.path, e.rest[rt.id])(r, &mux.RouteMatch{}) {
+			methods = append(methods, rt.methods()...)
+		}
+	}
+	return methods
+}
+
+// loosely matches paths of the publish half as its clients send them (publish contract, sections 0 and 1): fixed parts in any
+// case, a slash at the end, and in rest, if it is not empty, all that follows, as it was sent.
+func loosely(template, rest string) mux.MatcherFunc {
+	parts := strings.Split(strings.TrimPrefix(template, "/"), "/")
+	if rest != "" {
+		parts = parts[:len(parts)-1]
+	}
+	return func(r *http.Request, m *mux.RouteMatch) bool {
+		vars := make(map[string]string)
+		remaining := strings.TrimPrefix(sentPath(r), "/")
+		for i, part := range parts {
+			segment, after, more := strings.Cut(remaining, "/")
+			last := i == len(parts)-1
+			switch name, isParam := strings.CutPrefix(part, "{"); {
+			case !last && !more, last && rest == "" && after != "":
+				return false
+			case isParam && segment == "":
+				return false
+			case isParam:
+				vars[strings.TrimSuffix(name, "}")] = segment
+			case !strings.EqualFold(part, segment):
+				return false
+			}
+			remaining = after
+		}
+		if rest != "" {
+			vars[rest] = remaining
+		}
+		m.Vars = vars
+		return true
+	}
+}
+
+// sentPath is the path as the client sent it. What net/url makes of it may have other escapes.
+func sentPath(r *http.Request) string {
+	if path, _, _ := strings.Cut(r.RequestURI, "?"); strings.HasPrefix(path, "/") {
+		return path
+	}
+	return r.URL.EscapedPath()
+}
+
+// pathParams decodes the path parameters of a matched request, once, but for rest, which is as it was sent.
+func pathParams(r *http.Request, rest string) (map[string]string, error) {
 	vars := mux.Vars(r)
 	if len(vars) == 0 {
 		return nil, nil
 	}
 	params := make(map[string]string, len(vars))
 	for name, raw := range vars {
+		if name == rest {
+			params[name] = raw
+			continue
+		}
 		v, err := url.PathUnescape(raw)
 		if err != nil {
 			return nil, badPath(name, "holds an invalid percent escape")

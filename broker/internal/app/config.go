@@ -168,6 +168,44 @@ type Config struct {
 	// POSTHORN_SEGMENT_CACHE_MB; default 64; 0 means the default.
 	SegmentCacheMB int64
 
+	// PublishRetries is how often a message is tried again that does not say. Variable POSTHORN_PUBLISH_RETRIES; default
+	// 3; 0 means never.
+	PublishRetries int
+	// PublishTimeout bounds one attempt. Variable POSTHORN_PUBLISH_TIMEOUT; default 30s, at most 2h; 0 means the default.
+	PublishTimeout time.Duration
+	// PublishBackoff is f in the pause of e^(f·n) seconds, at most a day, before the n-th retry. Variable
+	// POSTHORN_PUBLISH_BACKOFF_FACTOR; default 2; 0 means the default.
+	PublishBackoff float64
+	// PublishDedupWindow is how long a deduplication id counts. Variable POSTHORN_PUBLISH_DEDUP_WINDOW; default 2160h;
+	// 0 means the default.
+	PublishDedupWindow time.Duration
+	// PublishLogRetention is how long what happened to messages is kept, and the messages with it. Variable
+	// POSTHORN_PUBLISH_LOG_RETENTION; default 72h, at least 1m; 0 means the default.
+	PublishLogRetention time.Duration
+	// PublishWorkers is the most attempts at once. Variable POSTHORN_PUBLISH_WORKERS; default 256; 0 means the default.
+	PublishWorkers int
+	// PublishHostConcurrency is the most attempts at once to one host. Variable POSTHORN_PUBLISH_HOST_CONCURRENCY; default
+	// 64; 0 means the default.
+	PublishHostConcurrency int
+	// CurrentSigningKey and NextSigningKey sign deliveries from the first start of a database on. Variables
+	// QSTASH_CURRENT_SIGNING_KEY and QSTASH_NEXT_SIGNING_KEY, or files; default "", which means that keys are minted.
+	CurrentSigningKey string
+	NextSigningKey    string
+	// EgressAllow opens addresses that deliveries do not go to otherwise: CIDR prefixes, addresses and host names, separated
+	// by commas. Variable POSTHORN_EGRESS_ALLOW; default "", which means public addresses only.
+	EgressAllow string
+	// EgressMetadata opens the metadata addresses of cloud providers. Variable POSTHORN_EGRESS_METADATA; default false.
+	EgressMetadata bool
+	// EgressResolve replaces DNS for deliveries: host:port=address, separated by commas. Variable POSTHORN_EGRESS_RESOLVE;
+	// default "", which means none.
+	EgressResolve string
+	// EgressCA is a PEM file of certificate authorities that deliveries trust beside the system's. Variable
+	// POSTHORN_EGRESS_CA; default "", which means none.
+	EgressCA string
+	// EgressProxy is the URL of an HTTP proxy for deliveries. Variable POSTHORN_EGRESS_PROXY, or a file; default "", which
+	// means none: the environment's proxies are ignored.
+	EgressProxy string
+
 	// LogLevel is debug, info, warn or error. Flag --log-level, variable LOG_LEVEL; default info.
 	LogLevel string
 	// LogFormat is json or text. Flag --log-format, variable POSTHORN_LOG_FORMAT; default json.
@@ -180,6 +218,8 @@ const (
 	maxMiB = 1 << 30
 	// maxDuration bounds durations given as numbers: 24 h is longer than any of them makes sense.
 	maxDuration = 24 * time.Hour
+	// maxWindow bounds durations that are windows of time.
+	maxWindow = 100 * 365 * 24 * time.Hour
 )
 
 // DefaultConfig is the configuration of a broker that is told nothing.
@@ -209,6 +249,7 @@ func DefaultConfig() Config {
 		JWTRoleReadOnly:    "read-only",
 		JWTRoleWriteOnly:   "write-only",
 		JWTSkipPaths:       "/health,/metrics/prometheus,/metrics,/",
+		PublishRetries:     3,
 		LogLevel:           "info",
 		LogFormat:          "json",
 	}

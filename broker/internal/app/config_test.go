@@ -65,6 +65,10 @@ func TestEveryVariable(t *testing.T) {
 		"JWT_JWKS_URL", "https://ju/", "JWT_ISSUER", "ji", "JWT_AUDIENCE", "ja", "JWT_CLOCK_SKEW", "15", "JWT_ROLES_CLAIM", "rc",
 		"JWT_ROLES_ARRAY_CLAIM", "rac", "JWT_ROLE_ADMIN", "ra", "JWT_ROLE_READ_WRITE", "rrw", "JWT_ROLE_READ_ONLY", "rro",
 		"JWT_ROLE_WRITE_ONLY", "rwo", "JWT_SKIP_PATHS", "/skip",
+		"POSTHORN_PUBLISH_RETRIES", "20", "POSTHORN_PUBLISH_TIMEOUT", "21s", "POSTHORN_PUBLISH_BACKOFF_FACTOR", "2.5", "POSTHORN_PUBLISH_DEDUP_WINDOW", "220h",
+		"POSTHORN_PUBLISH_LOG_RETENTION", "230h", "POSTHORN_PUBLISH_WORKERS", "24", "POSTHORN_PUBLISH_HOST_CONCURRENCY", "25",
+		"QSTASH_CURRENT_SIGNING_KEY", "ck", "QSTASH_NEXT_SIGNING_KEY", "nk", "POSTHORN_EGRESS_ALLOW", "ea", "POSTHORN_EGRESS_METADATA", "true",
+		"POSTHORN_EGRESS_RESOLVE", "er", "POSTHORN_EGRESS_CA", "ec", "POSTHORN_EGRESS_PROXY", "ep",
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +82,9 @@ func TestEveryVariable(t *testing.T) {
 		Tokens: "admin:0123456789abcdef", JWTEnabled: true, JWTAlgorithm: "HS256,RS256", JWTSecret: "js", JWTPublicKey: publicKey,
 		JWTJWKSURL: "https://ju/", JWTIssuer: "ji", JWTAudience: "ja", JWTClockSkew: 15 * time.Second, JWTRolesClaim: "rc",
 		JWTRolesArrayClaim: "rac", JWTRoleAdmin: "ra", JWTRoleReadWrite: "rrw", JWTRoleReadOnly: "rro", JWTRoleWriteOnly: "rwo",
-		JWTSkipPaths: "/skip",
+		JWTSkipPaths: "/skip", PublishRetries: 20, PublishTimeout: 21 * time.Second, PublishBackoff: 2.5, PublishDedupWindow: 220 * time.Hour,
+		PublishLogRetention: 230 * time.Hour, PublishWorkers: 24, PublishHostConcurrency: 25, CurrentSigningKey: "ck", NextSigningKey: "nk",
+		EgressAllow: "ea", EgressMetadata: true, EgressResolve: "er", EgressCA: "ec", EgressProxy: "ep",
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/posthorn/posthorn/broker/internal/api"
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 	"github.com/posthorn/posthorn/broker/internal/embedpg"
 	"github.com/posthorn/posthorn/broker/internal/failpoint"
 	"github.com/posthorn/posthorn/broker/internal/fault"
@@ -151,6 +152,36 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		return fail("start the queue engine", err)
 	}
 
+	client, err := cfg.egress(testing || !cfg.hasDatabase() && isLoopback(listener.Addr()), listener.Addr())
+	if err != nil {
+		return fail("prepare deliveries", err)
+	}
+	closers = append(closers, func() error { client.Close(); return nil })
+	deliveryConfig := delivery.Config{
+		Client:           client,
+		Queues:           queueTarget{engine},
+		Workers:          cfg.PublishWorkers,
+		HostConcurrency:  cfg.PublishHostConcurrency,
+		Timeout:          cfg.PublishTimeout,
+		BackoffFactor:    cfg.PublishBackoff,
+		DedupWindow:      cfg.PublishDedupWindow,
+		LogRetention:     cfg.PublishLogRetention,
+		CurrentKey:       cfg.CurrentSigningKey,
+		NextKey:          cfg.NextSigningKey,
+		StatementTimeout: cfg.StatementTimeout,
+		Logger:           log,
+	}
+	var deliveries *delivery.Engine
+	err = patience.with(ctx, func() (err error) { deliveries, err = delivery.Open(ctx, pool, deliveryConfig); return err })
+	if err != nil {
+		return fail("open the delivery engine", err)
+	}
+	closers = append(closers, func() error { deliveries.Stop(); return nil }) //nolint:contextcheck // it stops what outlives every request
+	if err := patience.with(ctx, func() error { return deliveries.Start(context.WithoutCancel(ctx)) }); err != nil {
+		return fail("start the delivery engine", err)
+	}
+	log.Info("deliveries go to", "addresses", client.Policy())
+
 	spec, err := openapi.Load()
 	if err != nil {
 		return fail("load the API description", err)
@@ -166,6 +197,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	handler, err := api.New(api.Config{
 		Auth:            authenticator,
 		Engine:          engine,
+		Delivery:        deliveries,
+		PublishRetries:  cfg.PublishRetries,
 		Spec:            spec,
 		Registry:        registry,
 		Logger:          log,

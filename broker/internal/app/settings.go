@@ -81,6 +81,21 @@ func (c *Config) settings() []*setting {
 		{flag: "dedup-cache-mb", env: []string{"POSTHORN_DEDUP_CACHE_MB"}, value: integer[int64]{&c.DedupCacheMB, 0, maxMiB}, usage: "deduplication cache in `MiB`; 0 = 512"},
 		{flag: "segment-cache-mb", env: []string{"POSTHORN_SEGMENT_CACHE_MB"}, value: integer[int64]{&c.SegmentCacheMB, 0, maxMiB}, usage: "segment cache in `MiB`; 0 = 64"},
 
+		{env: []string{"POSTHORN_PUBLISH_RETRIES"}, value: integer[int]{&c.PublishRetries, 0, math.MaxInt32}, usage: "retries of a message that does not say; 0 = none"},
+		{env: []string{"POSTHORN_PUBLISH_TIMEOUT"}, value: duration{&c.PublishTimeout}, usage: "longest attempt of a delivery, at most 2h; 0 = 30s"},
+		{env: []string{"POSTHORN_PUBLISH_BACKOFF_FACTOR"}, value: fraction{&c.PublishBackoff}, usage: "f in e^(f*n) s before the n-th retry; 0 = 2"},
+		{env: []string{"POSTHORN_PUBLISH_DEDUP_WINDOW"}, value: window{&c.PublishDedupWindow}, usage: "how long a deduplication id counts; 0 = 2160h"},
+		{env: []string{"POSTHORN_PUBLISH_LOG_RETENTION"}, value: window{&c.PublishLogRetention}, usage: "how long the delivery log is kept, at least 1m; 0 = 72h"},
+		{env: []string{"POSTHORN_PUBLISH_WORKERS"}, value: integer[int]{&c.PublishWorkers, 0, 100_000}, usage: "most deliveries at once; 0 = 256"},
+		{env: []string{"POSTHORN_PUBLISH_HOST_CONCURRENCY"}, value: integer[int]{&c.PublishHostConcurrency, 0, 100_000}, usage: "most deliveries at once to one host; 0 = 64"},
+		{env: []string{"QSTASH_CURRENT_SIGNING_KEY"}, value: text{&c.CurrentSigningKey}, secret: true, usage: "first signing key of a new database; empty = minted"},
+		{env: []string{"QSTASH_NEXT_SIGNING_KEY"}, value: text{&c.NextSigningKey}, secret: true, usage: "second signing key of a new database; empty = minted"},
+		{env: []string{"POSTHORN_EGRESS_ALLOW"}, value: text{&c.EgressAllow}, usage: "prefixes, addresses and hosts that deliveries may go to beside public ones; empty = none"},
+		{env: []string{"POSTHORN_EGRESS_METADATA"}, value: boolean{&c.EgressMetadata}, usage: "deliveries may go to metadata addresses of cloud providers"},
+		{env: []string{"POSTHORN_EGRESS_RESOLVE"}, value: text{&c.EgressResolve}, usage: "host:port=address, instead of DNS for deliveries; empty = none"},
+		{env: []string{"POSTHORN_EGRESS_CA"}, value: text{&c.EgressCA}, usage: "PEM file of authorities that deliveries trust too; empty = none"},
+		{env: []string{"POSTHORN_EGRESS_PROXY"}, value: text{&c.EgressProxy}, secret: true, usage: "URL of an HTTP proxy for deliveries; empty = none"},
+
 		{flag: "log-level", env: []string{"LOG_LEVEL"}, value: choice{&c.LogLevel, []string{"debug", "info", "warn", "error"}}, usage: "debug, info, warn or error"},
 		{flag: "log-format", env: []string{"POSTHORN_LOG_FORMAT"}, value: choice{&c.LogFormat, []string{"json", "text"}}, usage: "json or text"},
 	}
@@ -358,4 +373,39 @@ func (v duration) String() string {
 		return ""
 	}
 	return v.p.String()
+}
+
+// window is a duration that may be longer than a day.
+type window struct{ p *time.Duration }
+
+func (v window) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("must be a duration such as 30m or 2160h")
+	}
+	if d < 0 || d > maxWindow {
+		return fmt.Errorf("must be between 0 and %s", maxWindow)
+	}
+	*v.p = d
+	return nil
+}
+
+func (v window) String() string { return duration(v).String() }
+
+type fraction struct{ p *float64 }
+
+func (v fraction) Set(s string) error {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(f >= 0 && f <= 100) {
+		return errors.New("must be a number between 0 and 100")
+	}
+	*v.p = f
+	return nil
+}
+
+func (v fraction) String() string {
+	if v.p == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*v.p, 'g', -1, 64)
 }

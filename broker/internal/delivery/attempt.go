@@ -168,6 +168,24 @@ func (e *Engine) send(o *outcome) reach {
 // queueScheme begins a target that is a partition of an ordered queue.
 const queueScheme = "queue:"
 
+// QueueTarget is the target that is a partition of an ordered queue; an empty partition is the default one.
+func QueueTarget(queue, partition string) Target {
+	target := queueScheme + url.PathEscape(queue)
+	if partition != "" {
+		target += "/" + url.PathEscape(partition)
+	}
+	return Target{URL: target}
+}
+
+func parseQueueTarget(name string) (queue, partition string, err error) {
+	queue, partition, _ = strings.Cut(name, "/")
+	if queue, err = url.PathUnescape(queue); err != nil {
+		return "", "", err
+	}
+	partition, err = url.PathUnescape(partition)
+	return queue, partition, err
+}
+
 // enqueue puts a message into an ordered queue. The message's id is the transaction id, so that a repeated attempt is a
 // duplicate there.
 func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
@@ -175,7 +193,11 @@ func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
 		o.final, o.err = true, "there are no queues here"
 		return unknown
 	}
-	queue, partition, _ := strings.Cut(name, "/")
+	queue, partition, err := parseQueueTarget(name)
+	if err != nil {
+		o.final, o.err = true, err.Error()
+		return unknown
+	}
 	if err := e.cfg.Queues.Deliver(ctx, queue, partition, MessageID(o.message.ID), json.RawMessage(o.message.Body)); err != nil {
 		o.err = "the queue did not take the message: " + err.Error()
 		return unknown

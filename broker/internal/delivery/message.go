@@ -41,7 +41,7 @@ type Settings struct {
 	Retries    int           `json:"retries"`              // attempts after the first; 0 means none
 	RetryDelay string        `json:"retryDelay,omitempty"` // expression in milliseconds; "" means the default backoff
 	Timeout    time.Duration `json:"timeout,omitempty"`    // of an attempt, in ns; 0 means the broker's
-	Redact     []string      `json:"redact,omitempty"`     // what is not shown: body, header, header[name]
+	Redact     string        `json:"redact,omitempty"`     // what is not shown, as Upstash-Redact-Fields says it; "" means nothing
 
 	Callback        *Callback `json:"callback,omitempty"`        // told of every attempt; nil means nobody
 	FailureCallback *Callback `json:"failureCallback,omitempty"` // told when the message failed; nil means nobody

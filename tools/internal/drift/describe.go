@@ -13,7 +13,7 @@ import (
 var (
 	accessLevels  = []string{"public", "read-only", "write-only", "read-write", "admin"}
 	levels        = []string{"MUST", "SHOULD", "MAY"}
-	requirementID = regexp.MustCompile(`^([A-Za-z]+)((\.[a-z0-9]+(-[a-z0-9]+)*)+)$`)
+	requirementID = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*)((\.[a-z0-9]+(-[a-z0-9]+)*)+)$`)
 )
 
 // Operations checks each operation of the description by itself: its access level, its surface, that every parameter

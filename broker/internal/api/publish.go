@@ -1,0 +1,254 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"net"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery"
+	"github.com/posthorn/posthorn/broker/internal/delivery/request"
+	"github.com/posthorn/posthorn/broker/internal/delivery/retry"
+)
+
+const dedupHeader = "Upstash-Deduplication-Id"
+
+// publishing is a publish as it was asked for.
+type publishing struct {
+	destination request.Destination
+	header      http.Header // with those that came in the query
+	body        []byte
+	callerIP    string
+}
+
+// publishCall reads what a publish route was asked for. The destination and its query are taken as they were sent.
+func publishCall(c *call) (publishing, error) {
+	given, _, query, err := request.SplitQuery(c.url.RawQuery)
+	if err != nil {
+		return publishing{}, err
+	}
+	destination, err := request.ParsePath(c.path["destination"], query)
+	if err != nil {
+		return publishing{}, err
+	}
+	ip, _, err := net.SplitHostPort(c.remote)
+	if err != nil {
+		ip = c.remote
+	}
+	return publishing{destination: destination, header: request.Merge(c.head, given), body: c.body, callerIP: ip}, nil
+}
+
+// get is a header without white space around it; "" when it was not given.
+func (p *publishing) get(name string) string { return strings.TrimSpace(p.header.Get(name)) }
+
+// message reads everything but where the message goes.
+func (e *edge) message(p publishing) (delivery.Message, error) {
+	m := delivery.Message{Body: p.body, CallerIP: p.callerIP}
+	for _, name := range []string{"Upstash-Cron", "Upstash-Flow-Control-Key", "Upstash-Flow-Control-Value"} {
+		if p.get(name) != "" {
+			return m, &request.Error{Text: name + " is not supported by this broker"}
+		}
+	}
+	var err error
+	if m.Header, err = request.Forwarded(p.header, "Upstash-Forward-"); err != nil {
+		return m, err
+	}
+	if content := p.header.Get("Content-Type"); content != "" {
+		m.Header["Content-Type"] = []string{content}
+	}
+	if method := p.get("Upstash-Method"); method != "" {
+		if m.Method, err = request.ParseMethod("Upstash-Method", method); err != nil {
+			return m, err
+		}
+	}
+	if delay := p.get("Upstash-Delay"); delay != "" {
+		if m.Delay, err = request.ParseDuration("Upstash-Delay", delay); err != nil {
+			return m, err
+		}
+	}
+	if at := p.get("Upstash-Not-Before"); at != "" {
+		now := e.cfg.Delivery.Now()
+		if m.NotBefore, err = request.ParseNotBefore("Upstash-Not-Before", at, now); err != nil {
+			return m, err
+		}
+		if m.Delay = 0; !m.NotBefore.After(now) {
+			m.NotBefore = time.Time{} // at once
+		}
+	}
+	if labels := p.get("Upstash-Label"); labels != "" {
+		list, err := request.ParseLabels(labels)
+		if err != nil {
+			return m, err
+		}
+		m.Label = strings.Join(list, ",")
+	}
+	m.Settings, err = e.settings(p)
+	return m, err
+}
+
+func (e *edge) settings(p publishing) (delivery.Settings, error) {
+	s := delivery.Settings{Retries: e.cfg.PublishRetries}
+	var err error
+	if retries := p.get("Upstash-Retries"); retries != "" {
+		if s.Retries, err = request.ParseRetries("Upstash-Retries", retries); err != nil {
+			return s, err
+		}
+	}
+	if s.RetryDelay, err = retryDelay(p, "Upstash-Retry-Delay"); err != nil {
+		return s, err
+	}
+	if timeout := p.get("Upstash-Timeout"); timeout != "" {
+		if s.Timeout, err = request.ParseDuration("Upstash-Timeout", timeout); err != nil {
+			return s, err
+		}
+	}
+	if s.Redact = p.get("Upstash-Redact-Fields"); s.Redact != "" {
+		if _, err := request.ParseRedaction(s.Redact); err != nil {
+			return s, err
+		}
+	}
+	if s.Callback, err = e.callback(p, "Upstash-Callback"); err != nil {
+		return s, err
+	}
+	s.FailureCallback, err = e.callback(p, "Upstash-Failure-Callback")
+	return s, err
+}
+
+func retryDelay(p publishing, header string) (string, error) {
+	text := p.get(header)
+	if text == "" {
+		return "", nil
+	}
+	if _, err := retry.Parse(text); err != nil {
+		return "", &request.Error{Text: header + ": " + err.Error()}
+	}
+	return text, nil
+}
+
+// callback reads the headers of a callback: the URL, and behind it what the callback is sent with. What is not known is kept, not
+// refused (publish contract, section 3).
+func (e *edge) callback(p publishing, header string) (*delivery.Callback, error) {
+	given := p.get(header)
+	if given == "" {
+		return nil, nil
+	}
+	c := &delivery.Callback{Given: make(map[string][]string)}
+	var err error
+	if c.URL, err = request.ParseURL(given); err != nil {
+		return nil, &request.Error{Text: header + ": " + err.Error()}
+	}
+	if err := e.cfg.Delivery.CheckURL(c.URL); err != nil {
+		return nil, &request.Error{Text: header + ": " + err.Error()}
+	}
+	prefix := header + "-"
+	for name, values := range p.header {
+		if rest, ok := strings.CutPrefix(textproto.CanonicalMIMEHeaderKey(name), prefix); ok {
+			c.Given[rest] = values
+		}
+	}
+	if c.Header, err = request.Forwarded(p.header, prefix+"Forward-"); err != nil {
+		return nil, err
+	}
+	if method := p.get(prefix + "Method"); method != "" {
+		if c.Method, err = request.ParseMethod(prefix+"Method", method); err != nil {
+			return nil, err
+		}
+	}
+	if retries := p.get(prefix + "Retries"); retries != "" {
+		n, err := request.ParseRetries(prefix+"Retries", retries)
+		if err != nil {
+			return nil, err
+		}
+		c.Retries = &n
+	}
+	if c.RetryDelay, err = retryDelay(p, prefix+"Retry-Delay"); err != nil {
+		return nil, err
+	}
+	if delay := p.get(prefix + "Delay"); delay != "" {
+		if c.Delay, err = request.ParseDuration(prefix+"Delay", delay); err != nil {
+			return nil, err
+		}
+	}
+	if timeout := p.get(prefix + "Timeout"); timeout != "" {
+		if c.Timeout, err = request.ParseDuration(prefix+"Timeout", timeout); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// aim sets where a message goes. The error is a missingError when that is a topic that does not exist.
+func (e *edge) aim(c *call, p publishing, m *delivery.Message) error {
+	switch p.destination.Kind {
+	case request.Topic:
+		topic, err := e.cfg.Delivery.Topic(c.ctx, p.destination.Name)
+		if err != nil {
+			return missing(err, "topic", p.destination.Name)
+		}
+		if len(topic.Targets) == 0 {
+			return &request.Error{Text: "topic " + p.destination.Name + " has no endpoints"}
+		}
+		m.Topic, m.Targets = topic.Name, topic.Targets
+	case request.Queue:
+		if !jsontext.Value(p.body).IsValid() {
+			return &request.Error{Text: "a message to a queue must be JSON"}
+		}
+		m.Targets = []delivery.Target{delivery.QueueTarget(p.destination.Name, p.destination.Partition)}
+	case request.URL:
+		if err := e.cfg.Delivery.CheckURL(p.destination.URL); err != nil {
+			return err
+		}
+		m.Targets = []delivery.Target{{URL: p.destination.URL}}
+	}
+	return nil
+}
+
+// dedupID is the explicit id, else the hash of the content if that is asked for, else "".
+func dedupID(p publishing, hash func(http.Header, []byte, string) string) (string, error) {
+	if values := p.header.Values(dedupHeader); len(values) > 0 && values[0] != "" {
+		return values[0], request.CheckDeduplicationID(values[0])
+	}
+	byContent, err := request.ParseBool("Upstash-Content-Based-Deduplication", p.get("Upstash-Content-Based-Deduplication"))
+	if err != nil || !byContent {
+		return "", err
+	}
+	return hash(p.header, p.body, p.destination.String()), nil
+}
+
+// redacted hides what the publisher wants hidden wherever people look at a message (publish contract, section 10).
+func redacted(m *delivery.Stored) (http.Header, []byte) {
+	if m.Redact == "" {
+		return m.Header, m.Body
+	}
+	hidden, err := request.ParseRedaction(m.Redact)
+	if err != nil { // it was checked when the message was published
+		hidden = request.Redaction{Body: true, AllHeaders: true}
+	}
+	shown, body := maps.Clone(m.Header), m.Body
+	for name, values := range shown {
+		if !hidden.AllHeaders && !slices.Contains(hidden.Headers, name) {
+			continue
+		}
+		shown[name] = make([]string, len(values))
+		for i, v := range values {
+			shown[name][i] = digest([]byte(v))
+		}
+	}
+	if hidden.Body {
+		body = []byte(digest(body))
+	}
+	return shown, body
+}
+
+// digest stands for what is hidden: equal values can be told to be equal.
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "REDACTED:" + hex.EncodeToString(sum[:])
+}
