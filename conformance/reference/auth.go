@@ -27,7 +27,7 @@ const (
 	PublicNeedsToken   Mutation = "public-needs-token"   // public operations need a token
 	PublicChecksToken  Mutation = "public-checks-token"  // public operations refuse a token that nobody has
 	BearerCase         Mutation = "bearer-case"          // only Bearer is a scheme
-	BareTokenRefused   Mutation = "bare-token-refused"   // a token needs a scheme
+	BareTokenRefused   Mutation = "bare-token-refused"   //nolint:gosec // no credential: a token needs a scheme
 	UnknownPathsPublic Mutation = "unknown-paths-public" // unknown paths need no token
 	UnknownPathsRead   Mutation = "unknown-paths-read"   // unknown paths are read-only
 	LateRefusal        Mutation = "late-refusal"         // the body is read before the token

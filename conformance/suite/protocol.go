@@ -42,7 +42,7 @@ const ProtocolVersion = 1
 const TargetVariable = "CONFORMANCE_TARGET"
 
 // TokenVariable is the environment variable that tells a program peer the token to show; empty means none.
-const TokenVariable = "CONFORMANCE_TOKEN"
+const TokenVariable = "CONFORMANCE_TOKEN" //nolint:gosec // the name of a variable
 
 // Hello is the first line a program peer writes.
 type Hello struct {

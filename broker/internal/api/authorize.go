@@ -104,6 +104,8 @@ func (e *edge) audit(r *http.Request, ex *exchange) {
 		who = ex.caller.Name
 	case e.cfg.Auth != nil:
 		who = "unknown"
+	case r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
+		who = "certificate " + r.TLS.PeerCertificates[0].Subject.String()
 	}
 	target := make([]any, 0, len(ex.target))
 	for name, value := range ex.target {

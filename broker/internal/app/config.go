@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,6 +31,16 @@ type Config struct {
 	// AllowInsecure allows a listener that other machines can reach, although nothing is authenticated.
 	// Flag --allow-insecure, variable POSTHORN_ALLOW_INSECURE; default false.
 	AllowInsecure bool
+
+	// TLSCert is the file of the listener's certificate, followed by those between it and the root. Flag
+	// --tls-cert, variable POSTHORN_TLS_CERT; default "", which means no TLS. A file that is replaced is read
+	// anew.
+	TLSCert string
+	// TLSKey is the file of its private key. Flag --tls-key, variable POSTHORN_TLS_KEY; default "".
+	TLSKey string
+	// TLSClientCA is a file of certificates, one of which must have signed that of each client. Flag
+	// --tls-client-ca, variable POSTHORN_TLS_CLIENT_CA; default "", which means that clients need none.
+	TLSClientCA string
 
 	// Tokens lists the tokens that are accepted, each as role:token or role:name:token, separated by commas
 	// or line breaks. Variable POSTHORN_TOKENS, or a file named by POSTHORN_TOKENS_FILE; default "", which
@@ -115,6 +127,13 @@ type Config struct {
 	// PGUseSSL requires TLS to PGHost. Variable PG_USE_SSL; default false, which means TLS if
 	// the server offers it.
 	PGUseSSL bool
+	// PGSSLMode is how TLS to PGHost is used and what is verified: disable, allow, prefer, require, verify-ca
+	// or verify-full. Variable POSTHORN_PG_SSLMODE; default "", which means verify-full with PGSSLRootCert,
+	// else require with PGUseSSL, else prefer.
+	PGSSLMode string
+	// PGSSLRootCert is a file of the certificates that may sign that of PGHost. Variable
+	// POSTHORN_PG_SSLROOTCERT; default "", which means those of the system where a mode verifies.
+	PGSSLRootCert string
 	// PoolSize is the most connections to PostgreSQL. Flag --pool-size, variable DB_POOL_SIZE; default
 	// 20; 0 means the default.
 	PoolSize int
@@ -290,9 +309,21 @@ func (c *Config) Validate() error {
 	switch loopback, err := loopbackAddress(c.Listen); {
 	case err != nil:
 		bad("POSTHORN_LISTEN (--listen): %w", err)
-	case !loopback && !c.AllowInsecure && authenticator == nil && authErr == nil:
+	case !loopback && !c.AllowInsecure && authenticator == nil && authErr == nil && c.TLSClientCA == "":
 		bad("POSTHORN_LISTEN (--listen): %s can be reached from other machines and nothing is authenticated; "+
-			"set POSTHORN_TOKENS or JWT_ENABLED, or POSTHORN_ALLOW_INSECURE=true (--allow-insecure) if that is meant", c.Listen)
+			"set POSTHORN_TOKENS, JWT_ENABLED or POSTHORN_TLS_CLIENT_CA, or POSTHORN_ALLOW_INSECURE=true (--allow-insecure) if that is meant", c.Listen)
+	}
+	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		bad("POSTHORN_TLS_CERT (--tls-cert), POSTHORN_TLS_KEY (--tls-key): one needs the other")
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		bad("POSTHORN_TLS_CLIENT_CA (--tls-client-ca): needs POSTHORN_TLS_CERT and POSTHORN_TLS_KEY")
+	}
+	if c.PGUseSSL && slices.Contains([]string{"disable", "allow", "prefer"}, c.PGSSLMode) {
+		bad("POSTHORN_PG_SSLMODE: %s contradicts PG_USE_SSL", c.PGSSLMode)
+	}
+	if c.PGSSLRootCert != "" && c.PGSSLMode != "" && !strings.HasPrefix(c.PGSSLMode, "verify-") {
+		bad("POSTHORN_PG_SSLROOTCERT: POSTHORN_PG_SSLMODE %s verifies nothing", c.PGSSLMode)
 	}
 	if c.PprofListen != "" {
 		switch loopback, err := loopbackAddress(c.PprofListen); {
@@ -385,17 +416,22 @@ func (c *Config) database() pg.Config {
 	if c.DatabaseURL != "" {
 		return pg.Config{URL: c.DatabaseURL, PoolSize: c.PoolSize}
 	}
-	sslMode := "" // as the pg package prefers
-	if c.PGUseSSL {
+	sslMode := c.PGSSLMode // "": as the pg package prefers
+	switch {
+	case sslMode != "":
+	case c.PGSSLRootCert != "":
+		sslMode = "verify-full"
+	case c.PGUseSSL:
 		sslMode = "require"
 	}
 	return pg.Config{
-		Host:     c.PGHost,
-		Port:     c.PGPort,
-		User:     c.PGUser,
-		Password: c.PGPassword,
-		Database: c.PGDatabase,
-		SSLMode:  sslMode,
-		PoolSize: c.PoolSize,
+		Host:        c.PGHost,
+		Port:        c.PGPort,
+		User:        c.PGUser,
+		Password:    c.PGPassword,
+		Database:    c.PGDatabase,
+		SSLMode:     sslMode,
+		SSLRootCert: c.PGSSLRootCert,
+		PoolSize:    c.PoolSize,
 	}
 }

@@ -69,6 +69,8 @@ func TestEveryVariable(t *testing.T) {
 		"POSTHORN_PUBLISH_LOG_RETENTION", "230h", "POSTHORN_PUBLISH_WORKERS", "24", "POSTHORN_PUBLISH_HOST_CONCURRENCY", "25",
 		"QSTASH_CURRENT_SIGNING_KEY", "ck", "QSTASH_NEXT_SIGNING_KEY", "nk", "POSTHORN_EGRESS_ALLOW", "ea", "POSTHORN_EGRESS_METADATA", "true",
 		"POSTHORN_EGRESS_RESOLVE", "er", "POSTHORN_EGRESS_CA", "ec", "POSTHORN_EGRESS_PROXY", "ep",
+		"POSTHORN_TLS_CERT", "tc", "POSTHORN_TLS_KEY", "tk", "POSTHORN_TLS_CLIENT_CA", "tca",
+		"POSTHORN_PG_SSLMODE", "verify-ca", "POSTHORN_PG_SSLROOTCERT", "prc",
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +87,7 @@ func TestEveryVariable(t *testing.T) {
 		JWTSkipPaths: "/skip", PublishRetries: 20, PublishTimeout: 21 * time.Second, PublishBackoff: 2.5, PublishDedupWindow: 220 * time.Hour,
 		PublishLogRetention: 230 * time.Hour, PublishWorkers: 24, PublishHostConcurrency: 25, CurrentSigningKey: "ck", NextSigningKey: "nk",
 		EgressAllow: "ea", EgressMetadata: true, EgressResolve: "er", EgressCA: "ec", EgressProxy: "ep",
+		TLSCert: "tc", TLSKey: "tk", TLSClientCA: "tca", PGSSLMode: "verify-ca", PGSSLRootCert: "prc",
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)

@@ -224,16 +224,29 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		closers = append(closers, profiles.Close)
 	}
 	server := newServer(handler, log)
-	go func() { failed <- server.Serve(listener) }()
+	serve := server.Serve
+	if cfg.TLSCert != "" {
+		files, err := newTLSFiles(cfg, log)
+		if err != nil {
+			return fail("read the TLS files", err)
+		}
+		server.TLSConfig = files.config() //nolint:contextcheck // each connection brings its own
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	go func() { failed <- serve(listener) }()
 	log.Info("listening", "address", listener.Addr().String(), "version", version, "test_clock", testing)
-	if !isLoopback(listener.Addr()) && authenticator == nil {
+	if !isLoopback(listener.Addr()) && authenticator == nil && cfg.TLSClientCA == "" {
 		log.Warn("other machines can reach this broker, and nothing is authenticated")
 	}
 	managed := ""
 	if !cfg.hasDatabase() {
 		managed = database.URL
 	}
-	announce(out, version, listener.Addr(), managed)
+	scheme := "http"
+	if cfg.TLSCert != "" {
+		scheme = "https"
+	}
+	announce(out, version, scheme+"://"+listener.Addr().String(), managed)
 
 	select {
 	case err := <-failed:
@@ -314,9 +327,15 @@ func isLoopback(addr net.Addr) bool {
 
 // newServer bounds heads and idle connections; the edge bounds bodies and answers, whose times depend
 // on their sizes.
+// Without TLS it speaks HTTP/2 to clients that begin with it (h2c), with TLS to those that choose it.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           handler,
+		Protocols:         protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -378,8 +397,7 @@ func encryptionGauge(state string) prometheus.Collector {
 // announce tells the user where the broker listens and what to try, and how others reach the managed
 // PostgreSQL if there is one: another broker, psql. That URL holds no password, since access to the socket
 // is the login. It is one write: whoever waits for the first line may close the pipe after it.
-func announce(out io.Writer, version string, addr net.Addr, managed string) {
-	url := "http://" + addr.String()
+func announce(out io.Writer, version, url, managed string) {
 	database := ""
 	if managed != "" {
 		database = fmt.Sprintf("  database         export DATABASE_URL='%s'\n", managed)

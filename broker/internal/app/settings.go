@@ -39,6 +39,9 @@ func (c *Config) settings() []*setting {
 		{flag: "max-body-bytes-in-flight", env: []string{"POSTHORN_MAX_BODY_BYTES_IN_FLIGHT"}, value: integer[int64]{&c.MaxBodyInFlight, 0, 1 << 50}, usage: "most request body `bytes` held at once; 0 = 512 MiB"},
 		{flag: "stop-timeout", env: []string{"POSTHORN_STOP_TIMEOUT"}, value: duration{&c.StopTimeout}, usage: "`duration` for requests in flight to finish; 0 = cut them off"},
 
+		{flag: "tls-cert", env: []string{"POSTHORN_TLS_CERT"}, value: text{&c.TLSCert}, usage: "`file` of the listener's certificates; empty = no TLS"},
+		{flag: "tls-key", env: []string{"POSTHORN_TLS_KEY"}, value: text{&c.TLSKey}, usage: "`file` of its private key"},
+		{flag: "tls-client-ca", env: []string{"POSTHORN_TLS_CLIENT_CA"}, value: text{&c.TLSClientCA}, usage: "`file` of certificates that sign those of clients; empty = clients need none"},
 		{env: []string{"POSTHORN_TOKENS"}, value: text{&c.Tokens}, secret: true, usage: "accepted tokens, each role:token or role:name:token; empty = none"},
 		{env: []string{"JWT_ENABLED"}, value: boolean{&c.JWTEnabled}, usage: "accept signed tokens"},
 		{env: []string{"JWT_ALGORITHM"}, value: text{&c.JWTAlgorithm}, usage: "accepted algorithms; empty = all that a key fits"},
@@ -63,6 +66,8 @@ func (c *Config) settings() []*setting {
 		{env: []string{"PG_PASSWORD"}, value: text{&c.PGPassword}, secret: true, usage: "PostgreSQL password; empty = none"},
 		{env: []string{"PG_DATABASE", "PG_DB"}, value: text{&c.PGDatabase}, usage: "PostgreSQL database"},
 		{env: []string{"PG_USE_SSL"}, value: boolean{&c.PGUseSSL}, usage: "require TLS to PostgreSQL"},
+		{env: []string{"POSTHORN_PG_SSLMODE"}, value: choice{&c.PGSSLMode, []string{"", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"}}, usage: "TLS to PostgreSQL: disable, allow, prefer, require, verify-ca, verify-full; empty = by the next and PG_USE_SSL"},
+		{env: []string{"POSTHORN_PG_SSLROOTCERT"}, value: text{&c.PGSSLRootCert}, usage: "file of certificates that sign PostgreSQL's; empty = the system's"},
 		{flag: "pool-size", env: []string{"DB_POOL_SIZE"}, value: integer[int]{&c.PoolSize, 0, 10_000}, usage: "most `connections` to PostgreSQL; 0 = 20"},
 		{flag: "statement-timeout-ms", env: []string{"QUEEN_STMT_TIMEOUT_MS"}, value: millis{&c.StatementTimeout}, usage: "deadline of a statement in `ms`; 0 = 10000"},
 		{flag: "data", env: []string{"POSTHORN_DATA_DIR"}, value: text{&c.DataDir}, usage: "`directory` of the managed PostgreSQL; empty = the user's data directory"},
@@ -262,7 +267,7 @@ type choice struct {
 
 func (v choice) Set(s string) error {
 	if !slices.Contains(v.allowed, s) {
-		return fmt.Errorf("must be one of %s", strings.Join(v.allowed, ", "))
+		return fmt.Errorf("must be one of %s", strings.TrimPrefix(strings.Join(v.allowed, ", "), ", "))
 	}
 	*v.p = s
 	return nil

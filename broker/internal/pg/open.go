@@ -22,7 +22,7 @@ type Config struct {
 	// (DATABASE_URL). It may name several hosts, a Unix socket directory
 	// (?host=/run/postgresql), TLS (?sslmode=verify-full) and
 	// ?default_query_exec_mode=. Set, it makes Open ignore the fields from Host
-	// to SSLMode.
+	// to SSLRootCert.
 	URL string
 
 	Host     string // name, address or absolute socket directory (PG_HOST)
@@ -31,6 +31,10 @@ type Config struct {
 	Password string // "" = none, or from a password file (PG_PASSWORD)
 	Database string // "" = the same as the user (PG_DATABASE, PG_DB)
 	SSLMode  string // "" = "prefer" (PG_USE_SSL makes it "require")
+
+	// SSLRootCert is a file of certificates, one of which must have signed the
+	// server's where SSLMode verifies; "" = those of the system.
+	SSLRootCert string
 
 	// PoolSize is the most connections open at once; 0 = 10 (DB_POOL_SIZE).
 	PoolSize int
@@ -90,6 +94,9 @@ func (c Config) connString() (string, error) {
 	}
 	if c.SSLMode != "" {
 		query.Set("sslmode", c.SSLMode)
+	}
+	if c.SSLRootCert != "" {
+		query.Set("sslrootcert", c.SSLRootCert)
 	}
 	u := url.URL{Scheme: "postgres", Path: "/" + c.Database, RawQuery: query.Encode()}
 	if c.User != "" {
