@@ -55,6 +55,7 @@ type Message struct {
 	CreatedAt       time.Time       // when the broker stored it; zero when it did not say
 	TraceID         string          // empty means none
 	ProducerSub     string          // subject of the producer's token; empty means none
+	TraceParent     string          // W3C Trace Context of the push, see WithTraceParent; empty means none
 	ConsumerGroup   string
 	LeaseID         string // empty with AutoAck
 	DeliveryAttempt int    // 1 at the first delivery to the group; 0 when the broker does not count
@@ -182,6 +183,7 @@ type wireMessage struct {
 	TraceID         string          `json:"traceId"` // null leaves it empty
 	Data            json.RawMessage `json:"data"`
 	ProducerSub     string          `json:"producerSub"` // null leaves it empty
+	TraceParent     string          `json:"traceparent"` // absent leaves it empty
 	CreatedAt       string          `json:"createdAt"`
 	Queue           string          `json:"queue"` // absent in older brokers
 	PartitionID     string          `json:"partitionId"`
@@ -208,6 +210,7 @@ func (w wireBatch) batch() Batch {
 			CreatedAt:       parseTime(m.CreatedAt),
 			TraceID:         m.TraceID,
 			ProducerSub:     m.ProducerSub,
+			TraceParent:     m.TraceParent,
 			ConsumerGroup:   orDefault(m.ConsumerGroup, w.ConsumerGroup),
 			LeaseID:         orDefault(m.LeaseID, w.LeaseID),
 			DeliveryAttempt: m.DeliveryAttempt,

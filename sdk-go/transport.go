@@ -123,6 +123,9 @@ func (c *Client) newRequest(ctx context.Context, call call) (*http.Request, erro
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.userAgent)
+	if parent, _ := ctx.Value(traceParentKey{}).(string); parent != "" {
+		req.Header.Set("Traceparent", parent)
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -69,6 +69,7 @@ type message struct {
 	trace         string    // for a defect only
 	producer      string    // for a defect only
 	sub           string    // of the token of the producer; "" means none
+	traceParent   string    // "" for none
 	seq           int64     // global, in order of storing
 	call          int64     // the push that stored it
 	repeated      time.Time // of its last duplicate; for a defect only

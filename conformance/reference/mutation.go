@@ -85,6 +85,9 @@ const (
 	BufferedStatus         Mutation = "buffered-status"           // stored messages are said to be buffered
 	TraceIDKept            Mutation = "trace-id-kept"             // traceId of an item is popped
 	ProducerSubKept        Mutation = "producer-sub-kept"         // producerSub of an item is popped
+	TraceParentDropped     Mutation = "traceparent-dropped"       // messages are popped without the traceparent of their push
+	TraceParentRefused     Mutation = "traceparent-refused"       // a push with a malformed traceparent is refused
+	TraceParentUnchecked   Mutation = "traceparent-unchecked"     // a malformed traceparent is popped
 	NamespaceNotDerived    Mutation = "namespace-not-derived"     // dotted names give no namespace and task
 	WrongImplicitLease     Mutation = "wrong-default-lease"       // a queue created by a push or a pop leases for 300 s
 
@@ -390,6 +393,9 @@ func Mutations() []Mutation {
 		BufferedStatus,
 		TraceIDKept,
 		ProducerSubKept,
+		TraceParentDropped,
+		TraceParentRefused,
+		TraceParentUnchecked,
 		NamespaceNotDerived,
 		WrongImplicitLease,
 		NoDedup,

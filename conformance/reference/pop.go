@@ -424,6 +424,7 @@ type poppedMessage struct {
 	TransactionID   string  `json:"transactionId"`
 	TraceID         *string `json:"traceId"`
 	ProducerSub     *string `json:"producerSub"`
+	TraceParent     string  `json:"traceparent,omitempty"`
 	CreatedAt       string  `json:"createdAt"`
 	PartitionID     string  `json:"partitionId"`
 	Partition       string  `json:"partition"`
@@ -532,6 +533,7 @@ func (b *Broker) render(p *partition, offset, attempt int, leaseID string, reque
 	popped := poppedMessage{
 		ID: m.id.String(), TransactionID: m.transactionID, CreatedAt: iso(m.created), PartitionID: p.id.String(),
 		Partition: p.name, LeaseID: leaseID, ConsumerGroup: request.group, Queue: p.queue.name, DeliveryAttempt: attempt,
+		TraceParent: m.traceParent,
 	}
 	if m.sub != "" && !b.has(ProducerSubDropped) {
 		popped.ProducerSub = &m.sub

@@ -16,6 +16,7 @@ type pushItem struct {
 	payload                         []byte
 	trace, producer                 string // ignored but by defects
 	sub                             string // of the caller's token
+	traceParent                     string
 }
 
 // pushResult has its keys in the order and casing of the wire.
@@ -39,7 +40,13 @@ func (b *Broker) push(w http.ResponseWriter, r *http.Request, _ map[string]strin
 		b.writeError(w, err)
 		return
 	}
+	parent, problem := b.traceParentOf(r)
+	if problem != nil {
+		b.writeError(w, problem)
+		return
+	}
 	for i := range items {
+		items[i].traceParent = parent
 		items[i].sub = callerOf(r).sub
 	}
 	results := b.store(items)
@@ -290,7 +297,7 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 	if b.has(SinglePartition) {
 		p = b.partitionNamed(q, defaultPartition)
 	}
-	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer, sub: item.sub}
+	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer, sub: item.sub, traceParent: item.traceParent}
 	if b.has(LateCommit) {
 		m.hidden = time.Now().Add(100 * time.Millisecond)
 	}

@@ -112,6 +112,7 @@ type message struct {
 	TraceID         *string         `json:"traceId"`
 	Data            json.RawMessage `json:"data"`
 	ProducerSub     *string         `json:"producerSub"`
+	TraceParent     string          `json:"traceparent"`
 	CreatedAt       string          `json:"createdAt"`
 	PartitionID     string          `json:"partitionId"`
 	Partition       string          `json:"partition"`

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	. "github.com/onsi/gomega" //nolint:staticcheck // the assertions of every spec
@@ -295,3 +296,35 @@ var _ = suite.Requirement("push.request.many-queues", func(ctx context.Context, 
 		}
 	}
 })
+
+// pushTraced pushes one message with a traceparent and returns that of its message, "" for none.
+func pushTraced(ctx context.Context, t *suite.Target, traceparent string) string {
+	queue := t.Queue()
+	answer := t.Raw(ctx, suite.Request{
+		Operation: "push", Body: strings.NewReader(`{"items":[` + item{queue: queue, payload: "1"}.json() + `]}`),
+		Header: http.Header{"Traceparent": {traceparent}},
+	})
+	Expect(answer.Status).To(Equal(201), "push with traceparent %q: %s", traceparent, answer.Body)
+	messages := drain(ctx, t, queue)
+	Expect(messages).To(HaveLen(1), "messages after the push with traceparent %q", traceparent)
+	return messages[0].TraceParent
+}
+
+const traceID = "0af7651916cd43dd8448eb211c80319c"
+
+var _ = suite.Requirement("push.traceparent.carried", func(ctx context.Context, t *suite.Target) {
+	for _, flags := range []string{"00", "01"} {
+		Expect(pushTraced(ctx, t, "00-"+traceID+"-b7ad6b7169203331-"+flags)).
+			To(MatchRegexp("^00-"+traceID+"-[0-9a-f]{16}-[0-9a-f]{2}$"), "traceparent of the message")
+	}
+}, suite.WireOnly)
+
+var _ = suite.Requirement("push.traceparent.malformed", func(ctx context.Context, t *suite.Target) {
+	for _, traceparent := range []string{
+		"nonsense", traceID, "00-" + traceID + "-b7ad6b7169203331", "ff-" + traceID + "-b7ad6b7169203331-01",
+		"00-" + traceID + "-0000000000000000-01", "00-" + strings.ToUpper(traceID) + "-b7ad6b7169203331-01",
+	} {
+		Expect(strings.ToLower(pushTraced(ctx, t, traceparent))).NotTo(ContainSubstring(traceID), "pushed with %q", traceparent)
+	}
+	Expect(pushTraced(ctx, t, "00-"+strings.Repeat("0", 32)+"-b7ad6b7169203331-01")).NotTo(ContainSubstring(strings.Repeat("0", 32)))
+}, suite.WireOnly)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/delivery"
@@ -39,6 +40,7 @@ type Config struct {
 	PopTimeout      time.Duration // wait of a long poll that names none; 0 means DefaultPopTimeout
 	PublishRetries  int           // of messages that name none; 0 means none
 	FromNew         bool          // groups that name no subscription mode start with new messages; false means from the beginning
+	Tracer          trace.Tracer  // records requests; nil means off
 	Testing         bool          // the test clock is served
 	LocalOnly       bool          // requests whose Host is a name of the Internet are refused, but for public routes
 }
@@ -170,7 +172,7 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 	if err := e.authorize(r, ex, op.Access); err != nil {
 		return answer{}, err
 	}
-	c := &call{ctx: r.Context(), url: r.URL, head: r.Header, remote: r.RemoteAddr, ex: ex}
+	c := &call{ctx: e.trace(rt, op, r, ex), url: r.URL, head: r.Header, remote: r.RemoteAddr, ex: ex}
 	var err error
 	if c.path, err = pathParams(r, op.Rest); err != nil {
 		return answer{}, err

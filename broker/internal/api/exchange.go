@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
 )
@@ -30,8 +31,9 @@ type exchange struct {
 	bytesOut int64
 	held     int64 // bytes taken from the body budget
 	replied  bool
-	unread   bool  // a body is on its way and nobody has read it
-	cause    error // why it failed, for the log; nil when the answer says it all
+	unread   bool       // a body is on its way and nobody has read it
+	span     trace.Span // nil when the request is not traced
+	cause    error      // why it failed, for the log; nil when the answer says it all
 
 	caller  *auth.Caller      // who asks; nil when nobody was asked for a token, or none was accepted
 	refused error             // why a token was not accepted, for the log
@@ -93,6 +95,7 @@ func (e *edge) end(w http.ResponseWriter, r *http.Request, ex *exchange, start t
 // names the path template, never the path, and no header or body: names and ids of messages stay out.
 func (e *edge) finish(r *http.Request, ex *exchange, took time.Duration) {
 	e.metrics.observe(ex, took)
+	ex.endSpan()
 	if ex.audited {
 		e.audit(r, ex)
 	}

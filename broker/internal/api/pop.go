@@ -70,6 +70,7 @@ func (e *edge) pop(c *call, req queue.PopRequest) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	e.notePopped(c, &res)
 	if len(res.Partitions) == 0 {
 		return answer{status: http.StatusNoContent}, nil
 	}
@@ -235,7 +236,7 @@ func appendPop(named string, res queue.PopResult) []byte {
 func popSize(named string, res queue.PopResult) int {
 	size := 512 + len(named)
 	for _, part := range res.Partitions {
-		per := 512 + len(part.Queue) + len(part.Name) + len(res.Group)
+		per := 600 + len(part.Queue) + len(part.Name) + len(res.Group)
 		for _, m := range part.Messages {
 			size += per + len(m.TransactionID) + len(m.ProducerSub) + len(m.Payload)
 		}
@@ -261,6 +262,10 @@ func appendMessage(b []byte, m queue.Message) []byte {
 		b = append(b, "null"...)
 	} else {
 		b = appendString(b, m.ProducerSub)
+	}
+	if !m.Context.IsZero() {
+		b = append(b, `,"traceparent":"`...)
+		b = append(m.Context.AppendTraceParent(b), '"')
 	}
 	b = append(b, `,"createdAt":`...)
 	b = appendTime(b, m.CreatedAt)

@@ -12,6 +12,7 @@ func (e *edge) push(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	e.notePushed(c, items)
 	results, err := e.cfg.Engine.Push(c.ctx, items)
 	if err != nil {
 		return answer{}, err
@@ -28,9 +29,12 @@ func (e *edge) pushItems(c *call) ([]queue.PushItem, error) {
 		return nil, err
 	}
 	items := make([]queue.PushItem, len(parsed))
-	sub := c.producerSub()
+	sub, context := c.producerSub(), e.traceContext(c)
 	for i, p := range parsed {
-		items[i] = queue.PushItem{Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload, ProducerSub: sub}
+		items[i] = queue.PushItem{
+			Queue: p.Queue, Partition: p.Partition, TransactionID: p.TransactionID, Payload: p.Payload,
+			ProducerSub: sub, Context: context,
+		}
 	}
 	return items, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/seal"
+	"github.com/posthorn/posthorn/broker/internal/tracing"
 )
 
 // Config is everything that can be set. Flags come before environment variables, and those before
@@ -224,6 +225,21 @@ type Config struct {
 	// EgressProxy is the URL of an HTTP proxy for deliveries. Variable POSTHORN_EGRESS_PROXY, or a file; default "", which
 	// means none: the environment's proxies are ignored.
 	EgressProxy string
+	// StatsInterval is how often appends are added to the counts of queues, and brokers report. Variable
+	// STATS_INTERVAL_MS; default 5000 ms; 0 means the default.
+	StatsInterval time.Duration
+	// TrafficDays is how long the figures of throughput by the hour are kept, in days. Variable
+	// POSTHORN_TRAFFIC_DAYS; default 30; 0 means the default.
+	TrafficDays int
+	// MetricsQueues is of how many queues the metrics show the lag: those furthest behind. Variable
+	// POSTHORN_METRICS_QUEUES; default 100; 0 means none.
+	MetricsQueues int
+	// OTelEndpoint is the base URL of an OTLP/HTTP collector that traces are sent to. Variables
+	// POSTHORN_OTEL_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT; default "", which means no traces.
+	OTelEndpoint string
+	// OTelPercent is how many of 100 requests without a traceparent are recorded. Variable
+	// POSTHORN_OTEL_PERCENT; default 100; 0 means only requests whose caller records them.
+	OTelPercent int
 
 	// LogLevel is debug, info, warn or error. Flag --log-level, variable LOG_LEVEL; default info.
 	LogLevel string
@@ -260,6 +276,10 @@ func DefaultConfig() Config {
 		Writers:            2,
 		DedupCacheMB:       512,
 		SegmentCacheMB:     64,
+		StatsInterval:      5 * time.Second,
+		TrafficDays:        30,
+		MetricsQueues:      100,
+		OTelPercent:        100,
 		JWTClockSkew:       30 * time.Second,
 		JWTRolesClaim:      "role",
 		JWTRolesArrayClaim: "roles",
@@ -291,6 +311,8 @@ func (c *Config) resolve() {
 	orDefault(&c.Writers, d.Writers)
 	orDefault(&c.DedupCacheMB, d.DedupCacheMB)
 	orDefault(&c.SegmentCacheMB, d.SegmentCacheMB)
+	orDefault(&c.StatsInterval, d.StatsInterval)
+	orDefault(&c.TrafficDays, d.TrafficDays)
 }
 
 func orDefault[T comparable](field *T, value T) {
@@ -335,6 +357,11 @@ func (c *Config) Validate() error {
 	}
 	if _, err := seal.Parse(c.EncryptionKey, c.EncryptionKeys); err != nil && c.StrictEncryption {
 		bad("QUEEN_ENCRYPTION_KEY, QUEEN_ENCRYPTION_KEYS: %w", err)
+	}
+	if c.OTelEndpoint != "" {
+		if _, err := tracing.Endpoint(c.OTelEndpoint); err != nil {
+			bad("POSTHORN_OTEL_ENDPOINT: %w", err)
+		}
 	}
 	if c.MaxBodyInFlight < c.MaxBody {
 		bad("POSTHORN_MAX_BODY_BYTES_IN_FLIGHT (--max-body-bytes-in-flight): %d is less than one body of %d bytes", c.MaxBodyInFlight, c.MaxBody)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/netutil"
 
 	"github.com/posthorn/posthorn/broker/internal/api"
@@ -26,6 +27,7 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 	"github.com/posthorn/posthorn/broker/internal/spool"
+	"github.com/posthorn/posthorn/broker/internal/tracing"
 	"github.com/posthorn/posthorn/openapi"
 )
 
@@ -133,6 +135,10 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		DedupCacheBytes:   cfg.DedupCacheMB << 20,
 		SegmentCacheBytes: cfg.SegmentCacheMB << 20,
 		StatementTimeout:  cfg.StatementTimeout,
+		StatsInterval:     cfg.StatsInterval,
+		TrafficKept:       time.Duration(cfg.TrafficDays) * 24 * time.Hour,
+		LagQueues:         cfg.MetricsQueues,
+		Version:           version,
 		Testing:           testing,
 		Logger:            log,
 		Metrics:           registry,
@@ -140,6 +146,9 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Faults:            faults,
 		Keys:              keys,
 		StrictEncryption:  cfg.StrictEncryption,
+	}
+	if cfg.MetricsQueues == 0 {
+		engineConfig.LagQueues = -1 // zero means the default there
 	}
 	var engine *queue.Engine
 	err = patience.with(ctx, func() (err error) { engine, err = queue.Open(ctx, pool, engineConfig); return err })
@@ -194,6 +203,11 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	if !cfg.JWTEnabled && (cfg.JWTSecret != "" || cfg.JWTPublicKey != "" || cfg.JWTJWKSURL != "") {
 		log.Warn("a key for signed tokens is configured, but they are not accepted", "setting", "JWT_ENABLED")
 	}
+	tracer, err := startTracing(ctx, cfg, version, engine.Report().ID.String(), log)
+	if err != nil {
+		return fail("start tracing", err)
+	}
+	closers = append(closers, tracer.stop)
 	handler, err := api.New(api.Config{
 		Auth:            authenticator,
 		Engine:          engine,
@@ -208,6 +222,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		MaxBodyInFlight: cfg.MaxBodyInFlight,
 		PopTimeout:      cfg.PopTimeout,
 		FromNew:         cfg.SubscriptionMode != "all",
+		Tracer:          tracer.tracer,
 		Testing:         testing,
 		LocalOnly:       !cfg.hasDatabase() && isLoopback(listener.Addr()),
 	})
@@ -306,6 +321,36 @@ func (p *patience) with(ctx context.Context, step func() error) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// tracer is what the edge records with, nil when traces are off.
+type tracer struct {
+	tracer trace.Tracer
+	stop   func() error
+}
+
+// lastSpansTimeout bounds the export of what is left when the broker stops.
+const lastSpansTimeout = 5 * time.Second
+
+func startTracing(ctx context.Context, cfg Config, version, instance string, log *slog.Logger) (tracer, error) {
+	if cfg.OTelEndpoint == "" {
+		return tracer{stop: func() error { return nil }}, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	t, err := tracing.New(ctx, tracing.Config{
+		Endpoint: cfg.OTelEndpoint, Ratio: float64(cfg.OTelPercent) / 100, Version: version, Instance: instance, Logger: log,
+	})
+	if err != nil {
+		return tracer{}, err
+	}
+	return tracer{tracer: t.Tracer, stop: func() error {
+		ctx, cancel := context.WithTimeout(ctx, lastSpansTimeout)
+		defer cancel()
+		if err := t.Shutdown(ctx); err != nil {
+			log.Warn("the last spans are lost", "err", err) // no reason to fail a clean stop
+		}
+		return nil
+	}}, nil
 }
 
 func listen(ctx context.Context, cfg Config) (net.Listener, error) {

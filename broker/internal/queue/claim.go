@@ -449,7 +449,7 @@ func (t *take) popped() (PoppedPartition, error) {
 				return p, err
 			}
 			m := Message{
-				ID: f.id, TransactionID: f.transactionID(), TraceID: f.trace, ProducerSub: string(f.sub),
+				ID: f.id, TransactionID: f.transactionID(), TraceID: f.trace, ProducerSub: string(f.sub), Context: f.context,
 				CreatedAt: s.created, DeliveryAttempt: 1, Payload: f.payload,
 			}
 			if f.sealed {

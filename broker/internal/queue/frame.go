@@ -15,11 +15,11 @@ import (
 // A segment's frames column holds frames one after the other, encoded as a whole as its format column says.
 // A frame:
 //
-//	+--------+-------+----------+----------------+----------------+----------+-------------+---------+
-//	| length | flags | id       | transaction id | producer sub   | trace id | accepted    | payload |
-//	| varint | 1     | 16 bytes | varint + bytes | varint + bytes | 16 bytes | 8 bytes, µs | rest    |
-//	+--------+-------+----------+----------------+----------------+----------+-------------+---------+
-//	                              unless ownTxID   if hasSub        if hasTrace  if hasAccepted
+//	+--------+-------+----------+----------------+----------------+------------+----------------+---------------+---------+
+//	| length | flags | id       | transaction id | producer sub   | trace id   | accepted       | trace context | payload |
+//	| varint | 1     | 16 bytes | varint + bytes | varint + bytes | 16 bytes   | 8 bytes, µs    | 25 bytes      | rest    |
+//	+--------+-------+----------+----------------+----------------+------------+----------------+---------------+---------+
+//	                              unless ownTxID   if hasSub        if hasTrace  if hasAccepted   if hasContext
 const (
 	formatPlain = 1
 	formatS2    = 2
@@ -30,6 +30,7 @@ const (
 	// flagHasAccepted marks what came from the spool: the segment's time is that of the replay.
 	flagHasAccepted = 1 << 3
 	flagSealed      = 1 << 4 // the payload is an envelope of package seal
+	flagHasContext  = 1 << 5
 )
 
 const (
@@ -49,13 +50,14 @@ type draft struct {
 	sub      string
 	trace    uuid.UUID
 	accepted time.Time // zero unless it comes from the spool
-	sealed   bool      // the payload is encrypted
+	context  TraceContext
+	sealed   bool // the payload is encrypted
 	payload  []byte
 }
 
 // draft is the message of a frame, to be written again.
 func (f *frame) draft() draft {
-	return draft{f.id, string(f.txID), string(f.sub), f.trace, f.at, f.sealed, f.payload}
+	return draft{f.id, string(f.txID), string(f.sub), f.trace, f.at, f.context, f.sealed, f.payload}
 }
 
 // appendFrame appends the frame of one message to dst.
@@ -79,6 +81,10 @@ func appendFrame(dst []byte, d *draft) []byte {
 		flags |= flagHasAccepted
 		size += 8
 	}
+	if !d.context.IsZero() {
+		flags |= flagHasContext
+		size += traceContextSize
+	}
 	if d.sealed {
 		flags |= flagSealed
 	}
@@ -99,6 +105,9 @@ func appendFrame(dst []byte, d *draft) []byte {
 	if !d.accepted.IsZero() {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(d.accepted.UnixMicro()))
 	}
+	if !d.context.IsZero() {
+		dst = d.context.append(dst)
+	}
 	return append(dst, d.payload...)
 }
 
@@ -117,7 +126,8 @@ type frame struct {
 	sub     []byte
 	trace   uuid.UUID
 	at      time.Time // when it was accepted, if it comes from the spool
-	sealed  bool      // the payload is encrypted: Engine.open opens it
+	context TraceContext
+	sealed  bool // the payload is encrypted: Engine.open opens it
 	payload []byte
 }
 
@@ -175,6 +185,12 @@ func decodeFrame(b []byte) (frame, int, error) {
 			return frame{}, 0, fmt.Errorf("%w: accept time", errCorrupt)
 		}
 		f.at, body = time.UnixMicro(int64(binary.BigEndian.Uint64(body))), body[8:]
+	}
+	if flags&flagHasContext != 0 {
+		if len(body) < traceContextSize {
+			return frame{}, 0, fmt.Errorf("%w: trace context", errCorrupt)
+		}
+		f.context, body = decodeTraceContext(body), body[traceContextSize:]
 	}
 	f.payload = body
 	return f, size, nil

@@ -19,6 +19,8 @@ func TestFramesRoundTrip(t *testing.T) {
 		{id: id, at: time.UnixMicro(1_800_000_000_000_001), payload: []byte("{}")},
 		{id: id, trace: uuid.Max, payload: []byte("[]")},
 		{id: id, trace: uuid.Max, txID: []byte("t"), sub: []byte("s"), at: time.UnixMicro(1), payload: []byte("0")},
+		{id: id, context: TraceContext{[16]byte{1, 2}, [8]byte{3}, 1}, payload: []byte("7")},
+		{id: id, trace: uuid.Max, at: time.UnixMicro(1), context: TraceContext{[16]byte{1}, [8]byte{2}, 255}, sealed: true, payload: []byte("e")},
 		{id: id, sealed: true, payload: []byte("envelope")},
 		{id: id, sub: []byte("producer"), payload: []byte("\"\xed\xa0\x80\"")},
 		{id: id, txID: bytes.Repeat([]byte("x"), 1024), sub: bytes.Repeat([]byte("s"), 300), payload: bytes.Repeat([]byte(" "), 1<<20)},
@@ -29,10 +31,10 @@ func TestFramesRoundTrip(t *testing.T) {
 		if err != nil || size != len(encoded) {
 			t.Fatalf("decoded %d of %d bytes: %v", size, len(encoded), err)
 		}
-		if got.id != want.id || !bytes.Equal(got.txID, want.txID) || !bytes.Equal(got.sub, want.sub) || !bytes.Equal(got.payload, want.payload) || !got.at.Equal(want.at) || got.trace != want.trace || got.sealed != want.sealed {
+		if got.id != want.id || !bytes.Equal(got.txID, want.txID) || !bytes.Equal(got.sub, want.sub) || !bytes.Equal(got.payload, want.payload) || !got.at.Equal(want.at) || got.trace != want.trace || got.sealed != want.sealed || got.context != want.context {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		item := PushItem{TransactionID: string(want.txID), ProducerSub: string(want.sub), TraceID: want.trace, Payload: want.payload}
+		item := PushItem{TransactionID: string(want.txID), ProducerSub: string(want.sub), TraceID: want.trace, Context: want.context, Payload: want.payload}
 		if bound := frameSize(&item); len(encoded) > bound {
 			t.Errorf("a frame of %d bytes was bounded to %d", len(encoded), bound)
 		}

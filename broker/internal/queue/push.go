@@ -228,7 +228,7 @@ next:
 		}
 		kept := &g.entries[len(g.entries)-1]
 		kept.start = len(g.frames)
-		g.frames = appendFrame(g.frames, &draft{id: en.id, txID: en.txID, sub: it.ProducerSub, trace: it.TraceID, payload: it.Payload})
+		g.frames = appendFrame(g.frames, &draft{id: en.id, txID: en.txID, sub: it.ProducerSub, trace: it.TraceID, context: it.Context, payload: it.Payload})
 		kept.end = len(g.frames)
 	}
 	return groups, followers
@@ -236,7 +236,7 @@ next:
 
 // frameSize bounds the size of an item's frame.
 func frameSize(it *PushItem) int {
-	const lengths, fixed = 3 * binary.MaxVarintLen32, 17 + 16
+	const lengths, fixed = 3 * binary.MaxVarintLen32, 17 + 16 + traceContextSize
 	return lengths + fixed + len(it.TransactionID) + len(it.ProducerSub) + len(it.Payload)
 }
 

@@ -16,11 +16,12 @@ const DefaultPartition = "Default"
 // PushItem is one message to append.
 type PushItem struct {
 	Queue         string
-	Partition     string    // "" means DefaultPartition
-	TransactionID string    // "" means the minted message id
-	Payload       []byte    // the caller's JSON bytes, kept as they are
-	ProducerSub   string    // "" means none
-	TraceID       uuid.UUID // uuid.Nil means none
+	Partition     string       // "" means DefaultPartition
+	TransactionID string       // "" means the minted message id
+	Payload       []byte       // the caller's JSON bytes, kept as they are
+	ProducerSub   string       // "" means none
+	TraceID       uuid.UUID    // uuid.Nil means none
+	Context       TraceContext // zero means none
 }
 
 // Status is the outcome of one pushed item, spelled as on the wire.
@@ -83,7 +84,8 @@ type Message struct {
 	TraceID         uuid.UUID // uuid.Nil means none
 	ProducerSub     string    // "" means none
 	CreatedAt       time.Time
-	DeliveryAttempt int // 1 at the first delivery to this group
+	Context         TraceContext // where it was pushed from; zero means unknown
+	DeliveryAttempt int          // 1 at the first delivery to this group
 	Payload         []byte
 }
 
