@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -63,6 +64,46 @@ func (c *segmentCache) evict() {
 		return
 	}
 	c.parts[s.partitionID] = slices.Delete(list, at, at+1)
+}
+
+// drop forgets the segments that end where their partitions now start, or before.
+func (c *segmentCache) drop(starts map[int64]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := map[*segment]struct{}{}
+	for partitionID, start := range starts {
+		list := c.parts[partitionID]
+		n := sort.Search(len(list), func(i int) bool { return list[i].end() > start })
+		for _, s := range list[:n] {
+			gone[s] = struct{}{}
+			c.bytes -= s.cost()
+		}
+		switch {
+		case n == 0:
+		case n == len(list):
+			delete(c.parts, partitionID)
+		default:
+			c.parts[partitionID] = slices.Clone(list[n:]) // lets the memory of those before go
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	kept := c.queue[:0]
+	for _, s := range c.queue[c.head:] {
+		if _, ok := gone[s]; !ok {
+			kept = append(kept, s)
+		}
+	}
+	clear(c.queue[len(kept):])
+	c.queue, c.head = kept, 0
+}
+
+// partitions lists the partitions that something is cached of.
+func (c *segmentCache) partitions() []int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.parts))
 }
 
 // size is the memory held, in bytes.

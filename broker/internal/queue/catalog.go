@@ -62,6 +62,10 @@ type partition struct {
 	name    string
 	shard   *shard
 	created time.Time
+	removed atomic.Bool // cleaned up: what is pushed to its name goes to another partition
+
+	// start is the first offset that retention has left, as far as it is known here. It only grows.
+	start atomic.Int64
 
 	// tail is the end of the log as far as pops may rely on it: everything before it is committed.
 	// It lags behind appends of other brokers. last is when it grew, in µs. Both only grow.
@@ -70,6 +74,9 @@ type partition struct {
 
 	lane // guarded by shard.mu
 }
+
+// gone reports whether the partition, or its queue with it, was removed.
+func (p *partition) gone() bool { return p.removed.Load() || p.queue.removed.Load() }
 
 // grow moves the tail forward.
 func (p *partition) grow(end int64, at time.Time) {
@@ -221,6 +228,22 @@ func (c *catalog) forget(queueID int64) *queueState {
 		delete(c.byUUID, p.uuid)
 	}
 	return q
+}
+
+// forgetPartition removes a partition that was cleaned up, and returns it if it was known.
+func (c *catalog) forgetPartition(id int64) *partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.byID[id]
+	if p == nil {
+		return nil
+	}
+	delete(c.byID, id)
+	delete(c.byUUID, p.uuid)
+	if p.queue.parts[p.name] == p {
+		delete(p.queue.parts, p.name)
+	}
+	return p
 }
 
 // storedOptions is how options are kept: whole seconds and milliseconds, as they come over the wire.
@@ -655,23 +678,33 @@ func (r *partitionRow) fields() []any {
 	return []any{&r.id, &r.uuid, &r.queueID, &r.name, &r.shard, &r.created}
 }
 
-// learnPartition puts a partition row into memory; nil when its queue is not known (any more).
+// learnPartition puts a partition row into memory; nil when its queue is not known (any more). Of two
+// rows of one name the later one holds: the earlier partition was cleaned up.
 func (e *Engine) learnPartition(r *partitionRow) *partition {
-	c := e.catalog
+	p, replaced := e.catalog.learnPartition(r, e.shards)
+	if replaced != nil {
+		e.partitionRemoved(replaced.id)
+	}
+	return p
+}
+
+func (c *catalog) learnPartition(r *partitionRow, shards []*shard) (p, replaced *partition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.byID[r.id]; p != nil {
-		return p
+		return p, nil
 	}
 	q := c.queueID[r.queueID]
-	if q == nil || r.shard < 0 || r.shard >= len(e.shards) {
-		return nil
+	if q == nil || r.shard < 0 || r.shard >= len(shards) {
+		return nil, nil
 	}
-	p := &partition{id: r.id, uuid: r.uuid, queue: q, name: r.name, shard: e.shards[r.shard], created: r.created}
-	q.parts[r.name] = p
+	p = &partition{id: r.id, uuid: r.uuid, queue: q, name: r.name, shard: shards[r.shard], created: r.created}
+	if old := q.parts[r.name]; old == nil || old.id < p.id {
+		q.parts[r.name], replaced = p, old
+	}
 	c.byID[p.id] = p
 	c.byUUID[p.uuid] = p
-	return p
+	return p, replaced
 }
 
 const sqlPartitionByUUID = `

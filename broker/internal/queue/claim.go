@@ -71,10 +71,25 @@ func (e *Engine) claimRound(ctx context.Context, round []*serving) error {
 			return err
 		}
 	}
+	if err := e.learnStarts(ctx, holes(round)); err != nil { // how far the hole reaches
+		return err
+	}
 	if err := e.unsealRound(round); err != nil {
 		return err
 	}
 	return e.sendClaims(ctx, round)
+}
+
+// holes lists the partitions of the takes that found nothing where they began.
+func holes(round []*serving) (partitions []int64) {
+	for _, s := range round {
+		for _, t := range s.takes {
+			if t.hole && t.past > t.from {
+				partitions = append(partitions, t.cursor.part.id)
+			}
+		}
+	}
+	return partitions
 }
 
 // claimed takes a successful claim into memory, unless a seek came after it. The caller holds popper.mu.
@@ -268,7 +283,8 @@ func (t *take) cut(room *budget, now time.Time) {
 	t.hole = t.count == 0 && !t.cutShort
 }
 
-// A claim takes a cursor that is where the broker knows it and not under a live lease. Each row
+// A claim takes a cursor that is where the broker knows it and not under a live lease, and no message that
+// retention has removed, whatever the broker has in memory. Each row
 // is locked before its condition and the lease's time are evaluated; rows are taken in order, so
 // that two brokers never wait for each other in a circle. For an automatic ack lease_end carries
 // the known offset, since committed is already the new one. A group that was deleted, or whose subscription
@@ -281,10 +297,11 @@ select w.partition_id, w.group_id,
        case when w.auto then w.known else w.past end,
        case when not w.auto then clock_timestamp() + $8::interval + w.lease end,
        clock_timestamp() + $8::interval
-from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::interval[], $7::boolean[], $10::bigint[])
-     as w (partition_id, group_id, known, past, lease_id, lease, auto, version)
+from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], $6::interval[], $7::boolean[], $10::bigint[], $11::bigint[])
+     as w (partition_id, group_id, known, past, lease_id, lease, auto, version, first)
 join consumer_group g on g.id = w.group_id and g.version = w.version
 where clock_timestamp() + $8::interval < $9::timestamptz
+  and w.first >= (select log_start from partition where id = w.partition_id)
 order by w.partition_id, w.group_id
 on conflict (partition_id, group_id) do update set
     committed   = excluded.committed,
@@ -305,7 +322,7 @@ on conflict (id) do nothing`
 
 // sendClaims claims what the round's takes found.
 func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
-	var partitions, groups, known, past, versions []int64
+	var partitions, groups, known, past, versions, first []int64
 	var leases []string
 	var times []time.Duration
 	var autos []bool
@@ -323,6 +340,7 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 			versions = append(versions, t.version)
 			known = append(known, t.committed)
 			past = append(past, t.to)
+			first = append(first, t.from)
 			leases = append(leases, s.lease.String())
 			times = append(times, leaseTime(r, c.group.queue))
 			autos = append(autos, r.AutoAck)
@@ -344,7 +362,7 @@ func (e *Engine) sendClaims(ctx context.Context, round []*serving) error {
 		for s, ids := range shared {
 			batch.Queue(sqlInsertLease, s.lease, ids, offset, leaseTime(s.waiter.request, s.takes[0].cursor.group.queue))
 		}
-		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset, e.latest(ctx), versions).Query(func(rows pgx.Rows) error {
+		batch.Queue(sqlClaim, partitions, groups, known, past, leases, times, autos, offset, e.latest(ctx), versions, first).Query(func(rows pgx.Rows) error {
 			var key cursorKey
 			var seeks int64
 			var attempt int
@@ -388,6 +406,13 @@ func (e *Engine) learnMissed(ctx context.Context, round []*serving) error {
 		return nil
 	}
 	e.metrics.claimConflicts.Add(float64(len(missed)))
+	partitions := make([]int64, len(missed))
+	for i, c := range missed {
+		partitions[i] = c.part.id
+	}
+	if err := e.learnStarts(ctx, partitions); err != nil {
+		return err
+	}
 	rows, err := e.readCursors(ctx, missed)
 	if err != nil {
 		return err

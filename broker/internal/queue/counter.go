@@ -187,10 +187,11 @@ func readUncounted(ctx context.Context, tx pgx.Tx) (runs []uncounted, progress m
 	_, err = pgx.ForEachRow(rows, []any{&shard, &seq, &entries, &sizes, &created}, func() error {
 		read++
 		progress[shard] = seq
-		appends, _, err := decodeEntries(entries)
+		did, err := decodeEntries(entries)
 		if err != nil {
 			return err
 		}
+		appends := did.appends
 		var known []runSize
 		if sizes != nil {
 			if known, err = decodeSizes(sizes, len(appends)); err != nil {

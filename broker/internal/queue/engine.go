@@ -43,6 +43,11 @@ type Config struct {
 	StrictEncryption  bool                  // nothing of such a queue is ever stored as it is; default false
 	Faults            *fault.Set            // what a test lets fail; default none
 
+	RetentionInterval time.Duration // how often what queues no longer keep is removed; default 5 s
+	RetentionBatch    int           // segments that one transaction of retention removes at most; default 1000
+	PartitionIdle     time.Duration // how long an empty partition stays; default 30 days
+	KeepPartitions    bool          // empty partitions stay for ever; default false
+
 	// HashBits keeps only so many bits of the transaction ids' hashes, to force collisions in
 	// tests; default 0, all 64. All brokers of a database must agree.
 	HashBits int
@@ -72,6 +77,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TrafficKept <= 0 {
 		c.TrafficKept = 30 * 24 * time.Hour
+	}
+	if c.RetentionInterval <= 0 {
+		c.RetentionInterval = 5 * time.Second
+	}
+	if c.RetentionBatch <= 0 {
+		c.RetentionBatch = 1000
+	}
+	if c.PartitionIdle <= 0 {
+		c.PartitionIdle = 30 * 24 * time.Hour
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -118,6 +132,7 @@ type Engine struct {
 	prover       *batcher[*pushGroup]
 	heads        *batcher[*headCheck]
 	counts       *batcher[*countRequest]
+	retention    *retention
 
 	work      chan struct{}   // wakes writers
 	tidyNow   chan struct{}   // wakes the sweep
@@ -214,6 +229,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	e.prover = newBatcher(1, e.proveGroups)
 	e.heads = newBatcher(1, e.checkHeads)
 	e.counts = newBatcher(1, e.countFor)
+	e.retention = newRetention()
 	e.metrics = newMetrics(cfg.Metrics, e)
 	return e, nil
 }
@@ -242,6 +258,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.goLoop(e.lateLoop)
 	e.goLoop(e.statsLoop)
 	e.goLoop(e.trafficLoop)
+	e.goLoop(e.retentionLoop)
 	drain, stopDrain := context.WithCancel(context.WithoutCancel(ctx))
 	e.stopDrain = stopDrain
 	e.drains.Go(func() { e.drainLoop(drain) })
@@ -278,6 +295,10 @@ func (e *Engine) Stop() {
 		e.heads.wait()
 		e.counts.wait()
 		e.lastWords()
+		if e.cancel != nil {
+			e.resign(context.Background())
+			e.leaveSpool(context.Background())
+		}
 	})
 }
 
@@ -287,8 +308,15 @@ func (e *Engine) Now() time.Time { return e.clock.Now() }
 // clockOffset is what every statement adds to the database's clock.
 func (e *Engine) clockOffset() time.Duration { return time.Duration(e.offset.Load()) }
 
+// What brokers say of spools without a record is relative to now, and moves along.
 const sqlAdvanceClock = `
+with moved as (
+    update broker_spool set oldest_at = oldest_at + $1 where records = 0
+)
 update setting set clock_offset = clock_offset + $1 returning clock_offset, clock_timestamp() + clock_offset`
+
+// settleTimeout bounds what an advance of the test clock makes due.
+const settleTimeout = time.Minute
 
 // AdvanceClock moves the test clock of all brokers of this database forward. It returns the new
 // time once what became due has been worked on by this broker.
@@ -296,17 +324,22 @@ func (e *Engine) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, 
 	if !e.cfg.Testing || d <= 0 {
 		return time.Time{}, fmt.Errorf("advance the clock by %v: the test clock only runs forward, and only in testing", d)
 	}
-	ctx, cancel := e.deadline(ctx)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	bounded, cancel := e.deadline(ctx)
 	defer cancel()
 	if err := e.writeTraffic(ctx); err != nil { // it belongs to the time before
 		return time.Time{}, err
 	}
 	var offset time.Duration
 	var now time.Time
-	if err := e.pool.QueryRow(ctx, sqlAdvanceClock, d).Scan(&offset, &now); err != nil {
+	if err := e.pool.QueryRow(bounded, sqlAdvanceClock, d).Scan(&offset, &now); err != nil {
 		return time.Time{}, e.unavailable("advance the clock", err)
 	}
 	e.setOffset(offset, now)
+	if err := e.settleRetention(ctx); err != nil {
+		return time.Time{}, err
+	}
 	return now, e.pops.settleDue(ctx)
 }
 

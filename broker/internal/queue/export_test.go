@@ -71,3 +71,17 @@ func (e *Engine) RemoveFirstSegment(t testing.TB, queueName, partitionName strin
 	}
 	return messages
 }
+
+// ColdReads is how many partitions pops had to read from the database.
+func (e *Engine) ColdReads() int { return int(counted(e.metrics.coldReads)) }
+
+// Lead takes the lead of retention if nobody has it.
+func (e *Engine) Lead(ctx context.Context) error { return e.takeLead(ctx, false) }
+
+// RemoveMessages is the first part of a pass of retention, by a broker that believes it leads.
+func (e *Engine) RemoveMessages(ctx context.Context) error {
+	return (&walk{engine: e}).removeMessages(ctx)
+}
+
+// PartitionsRemoved is how many partitions this broker's retention removed.
+func (e *Engine) PartitionsRemoved() int { return int(counted(e.metrics.partitionsRemoved)) }

@@ -167,7 +167,7 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 		switch {
 		case local.After(g.deadline):
 			late = append(late, g)
-		case p.queue.removed.Load():
+		case p.gone():
 			homeless = append(homeless, g)
 		case !e.warmEnough(p, g, now):
 			p.waiting = append(p.waiting, g)

@@ -16,6 +16,7 @@ type foldedRun struct {
 	seq     int64
 	created time.Time
 	hashes  []byte // nil when the lane was cold
+	missing bool   // hashes that were asked for are not there: retention came first
 }
 
 // foldedRow is a flush row of another broker, or a deletion.
@@ -75,21 +76,22 @@ func (e *Engine) foldOnce(ctx context.Context, db querier, s *shard, own *shardF
 		return false, nil
 	}
 	var runs []foldedRun
-	var deleted []int64
+	var deleted, cleanedUp []int64
 	foreign := rows
 	if own != nil && len(rows) > 0 && rows[0].token == own.token {
 		foreign = rows[1:]
 		landed = true
 	}
 	for _, row := range foreign {
-		appends, deletedQueue, err := decodeEntries(row.entries)
+		did, err := decodeEntries(row.entries)
 		if err != nil {
 			return false, err
 		}
-		if deletedQueue != 0 {
-			deleted = append(deleted, deletedQueue)
+		if did.deletedQueue != 0 {
+			deleted = append(deleted, did.deletedQueue)
 		}
-		for _, a := range appends {
+		cleanedUp = append(cleanedUp, did.cleanedUp...)
+		for _, a := range did.appends {
 			runs = append(runs, foldedRun{appended: a, seq: row.seq, created: row.created})
 		}
 	}
@@ -111,6 +113,9 @@ func (e *Engine) foldOnce(ctx context.Context, db querier, s *shard, own *shardF
 	s.mu.Unlock()
 	for _, id := range deleted {
 		e.queueDeleted(id)
+	}
+	for _, id := range cleanedUp {
+		e.partitionRemoved(id)
 	}
 	e.pops.folded(runs)
 	return landed, nil
@@ -170,6 +175,11 @@ func (e *Engine) readFolded(ctx context.Context, db querier, runs []foldedRun) e
 		runs[i].created = created
 		return nil
 	})
+	for _, i := range index {
+		if r := &runs[i]; int64(len(r.hashes)) != 8*r.count {
+			r.hashes, r.missing = nil, true
+		}
+	}
 	return err
 }
 
@@ -188,13 +198,15 @@ func (e *Engine) applyRun(s *shard, r *foldedRun) {
 	}
 	p.grow(r.base+r.count, r.created)
 	switch {
+	case p.loading && r.missing:
+		p.stale = true
 	case p.loading:
 		if r.hashes != nil { // otherwise the load began later, and sees this append
 			p.missed = append(p.missed, *r)
 		}
 	case p.dedup != nil:
 		if r.hashes == nil && r.seq > p.at {
-			s.evict(p) // warmed up after the hashes were read
+			s.evict(p) // warmed up after the hashes were read, or retention has removed them
 			return
 		}
 		p.fold(s, r)
@@ -233,12 +245,12 @@ func (e *Engine) resetShard(s *shard, head int64) {
 var errNoHead = errors.New("shard row is missing")
 
 const sqlLoadLanes = `
-select w.i, s.head, q.id is not null, coalesce(t.tail, 0), coalesce(t.last_at, to_timestamp(0)),
+select w.i, s.head, q.id is not null, p.id is not null, coalesce(t.tail, 0), coalesce(t.last_at, to_timestamp(0)),
        f.base, coalesce(g.base, 0), coalesce(g.created_at, to_timestamp(0)), coalesce(g.hashes, '')
-from unnest($2::integer[], $3::bigint[], $4::timestamptz[]) as w (i, id, since)
+from unnest($2::integer[], $3::bigint[], $4::timestamptz[], $5::bigint[]) as w (i, id, since, queue_id)
 join shard s on s.id = $1
 left join partition p on p.id = w.id
-left join queue q on q.id = p.queue_id
+left join queue q on q.id = w.queue_id
 left join lateral (
     select base + count as tail, created_at as last_at from segment
     where partition_id = w.id order by base desc limit 1
@@ -254,11 +266,12 @@ order by w.i, g.base`
 
 // loaded is what a load read of one lane.
 type loaded struct {
-	exists bool
-	head   int64
-	tail   int64
-	lastAt time.Time
-	dedup  *dedup
+	queueExists bool
+	exists      bool
+	head        int64
+	tail        int64
+	lastAt      time.Time
+	dedup       *dedup
 }
 
 // loadShards is the work of the loader: it warms up the lanes that groups wait for. The lanes and
@@ -286,7 +299,7 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 		return err
 	})
 	var failed, homeless []*pushGroup
-	var gone []int64
+	var goneQueues, goneParts []int64
 	again := false
 	s.mu.Lock()
 	for i, p := range lanes {
@@ -294,10 +307,14 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 		case err != nil:
 			p.loading = false
 			failed = append(failed, p.waiting...)
+		case !results[i].queueExists:
+			p.loading = false
+			homeless = append(homeless, p.waiting...)
+			goneQueues = append(goneQueues, p.queue.id)
 		case !results[i].exists:
 			p.loading = false
 			homeless = append(homeless, p.waiting...)
-			gone = append(gone, p.queue.id)
+			goneParts = append(goneParts, p.id)
 		case p.stale:
 			s.cold = append(s.cold, p)
 			again = true
@@ -310,8 +327,11 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 	}
 	s.settled.Broadcast() // transactions wait for lanes
 	s.mu.Unlock()
-	for _, id := range gone {
+	for _, id := range goneQueues {
 		e.queueDeleted(id)
+	}
+	for _, id := range goneParts {
+		e.partitionRemoved(id)
 	}
 	e.giveUp(failed, err)
 	e.resubmit(homeless)
@@ -351,13 +371,13 @@ func (e *Engine) readLanes(ctx context.Context, s *shard, lanes []*partition) ([
 	now := e.clock.Now()
 	results := make([]loaded, len(lanes))
 	index := make([]int32, len(lanes))
-	ids := make([]int64, len(lanes))
+	ids, queues := make([]int64, len(lanes)), make([]int64, len(lanes))
 	since := make([]time.Time, len(lanes))
 	for i, p := range lanes {
-		index[i], ids[i] = int32(i), p.id
+		index[i], ids[i], queues[i] = int32(i), p.id, p.queue.id
 		since[i] = e.lookBack(s, p, now)
 	}
-	rows, err := e.pool.Query(ctx, sqlLoadLanes, s.id, index, ids, since)
+	rows, err := e.pool.Query(ctx, sqlLoadLanes, s.id, index, ids, since, queues)
 	if err != nil {
 		return nil, err
 	}
@@ -366,7 +386,7 @@ func (e *Engine) readLanes(ctx context.Context, s *shard, lanes []*partition) ([
 	var from, base int64
 	var created time.Time
 	var hashes []byte
-	_, err = pgx.ForEachRow(rows, []any{&i, &row.head, &row.exists, &row.tail, &row.lastAt, &from, &base, &created, &hashes}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&i, &row.head, &row.queueExists, &row.exists, &row.tail, &row.lastAt, &from, &base, &created, &hashes}, func() error {
 		l := &results[i]
 		if l.dedup == nil {
 			*l = row

@@ -334,6 +334,7 @@ type appended struct {
 const (
 	entriesAppend      = 1 // queue, partition, base, count, repeated
 	entriesDeleteQueue = 2 // queue
+	entriesCleanUp     = 3 // partition, repeated
 )
 
 func encodeAppends(dst []byte, runs []appended) []byte {
@@ -350,27 +351,45 @@ func encodeDeleteQueue(queueID int64) []byte {
 	return binary.AppendUvarint([]byte{entriesDeleteQueue}, uint64(queueID))
 }
 
-func decodeEntries(b []byte) (runs []appended, deletedQueue int64, err error) {
+func encodeCleanUp(partitionIDs []int64) []byte {
+	dst := []byte{entriesCleanUp}
+	for _, id := range partitionIDs {
+		dst = binary.AppendUvarint(dst, uint64(id))
+	}
+	return dst
+}
+
+// flushEntries is what one move of a head did: one of these.
+type flushEntries struct {
+	appends      []appended
+	deletedQueue int64
+	cleanedUp    []int64 // partitions
+}
+
+func decodeEntries(b []byte) (flushEntries, error) {
 	if len(b) == 0 {
-		return nil, 0, fmt.Errorf("%w: empty flush entries", errCorrupt)
+		return flushEntries{}, fmt.Errorf("%w: empty flush entries", errCorrupt)
 	}
 	kind := b[0]
 	var values []int64
 	for b = b[1:]; len(b) > 0; {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
-			return nil, 0, fmt.Errorf("%w: flush entries", errCorrupt)
+			return flushEntries{}, fmt.Errorf("%w: flush entries", errCorrupt)
 		}
 		values, b = append(values, int64(v)), b[n:]
 	}
 	switch {
 	case kind == entriesAppend && len(values)%4 == 0:
+		var runs []appended
 		for ; len(values) > 0; values = values[4:] {
 			runs = append(runs, appended{values[0], values[1], values[2], values[3]})
 		}
-		return runs, 0, nil
+		return flushEntries{appends: runs}, nil
 	case kind == entriesDeleteQueue && len(values) == 1:
-		return nil, values[0], nil
+		return flushEntries{deletedQueue: values[0]}, nil
+	case kind == entriesCleanUp:
+		return flushEntries{cleanedUp: values}, nil
 	}
-	return nil, 0, fmt.Errorf("%w: flush entries of kind %d", errCorrupt, kind)
+	return flushEntries{}, fmt.Errorf("%w: flush entries of kind %d", errCorrupt, kind)
 }

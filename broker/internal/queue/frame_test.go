@@ -130,24 +130,28 @@ func FuzzUnpack(f *testing.F) {
 func FuzzDecodeEntries(f *testing.F) {
 	f.Add(encodeAppends(nil, []appended{{1, 2, 3, 4}, {5, 6, 7, 1 << 40}}))
 	f.Add(encodeDeleteQueue(9))
+	f.Add(encodeCleanUp([]int64{7, 1 << 40}))
 	f.Add([]byte{entriesAppend, 0x80})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		runs, deleted, err := decodeEntries(b)
+		did, err := decodeEntries(b)
 		if err != nil {
 			return
 		}
-		again, queue, err := decodeEntries(reencode(runs, deleted))
-		if err != nil || !slices.Equal(again, runs) || queue != deleted {
-			t.Fatalf("%v %d became %v %d, %v", runs, deleted, again, queue, err)
+		again, err := decodeEntries(reencode(did))
+		if err != nil || !slices.Equal(again.appends, did.appends) || again.deletedQueue != did.deletedQueue || !slices.Equal(again.cleanedUp, did.cleanedUp) {
+			t.Fatalf("%v became %v, %v", did, again, err)
 		}
 	})
 }
 
-func reencode(runs []appended, deleted int64) []byte {
-	if deleted != 0 {
-		return encodeDeleteQueue(deleted)
+func reencode(did flushEntries) []byte {
+	switch {
+	case did.deletedQueue != 0:
+		return encodeDeleteQueue(did.deletedQueue)
+	case len(did.cleanedUp) > 0:
+		return encodeCleanUp(did.cleanedUp)
 	}
-	return encodeAppends(nil, runs)
+	return encodeAppends(nil, did.appends)
 }
 
 func TestLeaseIDsCarryTheirPartition(t *testing.T) {

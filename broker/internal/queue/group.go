@@ -83,7 +83,7 @@ type leasedBatch struct {
 }
 
 // start is the first offset that may be there.
-func (c *cursor) start() int64 { return max(c.committed, c.hole) }
+func (c *cursor) start() int64 { return max(c.committed, c.hole, c.part.start.Load()) }
 
 // available is how many messages are behind the cursor.
 func (c *cursor) available() int64 { return max(0, c.part.tail.Load()-c.start()) }
@@ -338,7 +338,7 @@ func sqlFirstSince(at string) string {
 var sqlLoadCursors = `
 select g.version, g.from_at, coalesce(p.id, 0), coalesce(p.uuid, '00000000-0000-0000-0000-000000000000'), g.queue_id,
        coalesce(p.name, ''), coalesce(p.shard, 0), coalesce(p.created_at, to_timestamp(0)),
-       coalesce(t.tail, 0), coalesce(t.last_at, to_timestamp(0)),
+       coalesce(t.tail, 0), coalesce(t.last_at, to_timestamp(0)), coalesce(p.log_start, 0),
        c.partition_id is not null, coalesce(c.seeks, 0),
        coalesce(c.committed, case when g.from_at is not null then ` + sqlFirstSince("g.from_at") + ` end, 0),
        coalesce(c.delivered, 0), coalesce(c.attempt, 0), coalesce(c.retries, 0),
@@ -403,13 +403,13 @@ func (e *Engine) readGroup(ctx context.Context, g *group, partitions []int64) (l
 		if err != nil {
 			return err
 		}
-		var version, tail int64
+		var version, tail, start int64
 		var from *time.Time
 		var pr partitionRow
 		var last time.Time
 		var cr cursorRow
 		fields := append([]any{&version, &from}, pr.fields()...)
-		fields = append(fields, &tail, &last, &cr.stored, &cr.seeks)
+		fields = append(fields, &tail, &last, &start, &cr.stored, &cr.seeks)
 		_, err = pgx.ForEachRow(rows, append(fields, cr.fields()...), func() error {
 			if sub == nil {
 				sub = &subscription{version: version}
@@ -425,6 +425,7 @@ func (e *Engine) readGroup(ctx context.Context, g *group, partitions []int64) (l
 				return nil
 			}
 			p.grow(tail, last)
+			growTo(&p.start, start)
 			loaded = append(loaded, loadedCursor{p, cr})
 			cr.leaseID = nil
 			return nil

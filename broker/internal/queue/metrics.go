@@ -46,6 +46,10 @@ type metrics struct {
 	ackSeconds   prometheus.Histogram
 	deadLetters  prometheus.Counter
 	ackConflicts prometheus.Counter
+
+	removedMessages   prometheus.Counter
+	removedSegments   prometheus.Counter
+	partitionsRemoved prometheus.Counter
 }
 
 const metricsNamespace = "posthorn"
@@ -93,6 +97,9 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		ackSeconds:         histogram("ack_seconds", "Time of a statement that moves cursors for acks, its commit included.", times),
 		acks:               vector("acks_total", "Acknowledged items by outcome.", "outcome"),
 		deadLetters:        counter("dead_letters_total", "Messages filed as dead letters."),
+		removedMessages:    counter("retention_messages_total", "Messages that this broker removed because their queue no longer keeps them."),
+		removedSegments:    counter("retention_segments_total", "Segments whose messages this broker removed because their queue no longer keeps them."),
+		partitionsRemoved:  counter("retention_partitions_total", "Partitions that this broker removed because they were empty and idle."),
 		ackConflicts:       counter("ack_conflicts_total", "Acks that found a cursor different from what was known."),
 	}
 	if registry != nil {
@@ -100,6 +107,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 			m.pushes, m.pushBatch, m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
 			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.claimSeconds, m.coldReads,
 			m.claimConflicts, m.transactions, m.ackRequests, m.ackBatch, m.ackSeconds, m.acks, m.deadLetters, m.ackConflicts,
+			m.removedMessages, m.removedSegments, m.partitionsRemoved,
 			gauge("pops_parked", "Pops that wait for a message.", func() float64 { return float64(e.pops.parked()) }),
 			gauge("dedup_bytes", "Memory of the deduplication, estimated.", func() float64 { return float64(e.dedupBytes()) }),
 			gauge("segment_cache_bytes", "Memory of cached segments.", func() float64 { return float64(e.segments.size()) }),

@@ -377,6 +377,9 @@ func (p *popper) park(w *waiter) bool {
 // join puts a pop into the lists it is served from. The caller holds mu.
 func (p *popper) join(w *waiter) {
 	w.state = waiterParked
+	if w.single != nil && w.single.part.removed.Load() {
+		w.single = w.single.group.successor(w.single.part)
+	}
 	add := func(l *list.List) { w.places = append(w.places, place{l, l.PushBack(w)}) }
 	switch {
 	case w.request.Partition == "":

@@ -7,8 +7,8 @@ import (
 
 // proveGroups is the work of the prover: it answers groups that append nothing, because every message
 // of theirs is a duplicate. An append proves by its shard's head that nothing came in between; these
-// look at the heads instead, all that wait with one statement. Had another broker deleted their queue,
-// its originals would be gone, and they start over.
+// look at the heads instead, all that wait with one statement. Had another broker deleted their queue or
+// cleaned up their partition, its originals would be gone, and they start over.
 func (e *Engine) proveGroups(groups []*pushGroup) {
 	if err := e.checkAppends(e.ctx); err != nil {
 		e.giveUp(groups, err)
@@ -16,7 +16,7 @@ func (e *Engine) proveGroups(groups []*pushGroup) {
 	}
 	var homeless []*pushGroup
 	for _, g := range groups {
-		if g.part.queue.removed.Load() {
+		if g.part.gone() {
 			homeless = append(homeless, g)
 			continue
 		}

@@ -177,6 +177,9 @@ func (e *Engine) tidy(ctx context.Context) error {
 	if err := e.sweepRemoved(ctx); err != nil {
 		return err
 	}
+	if err := e.forgetRemoved(ctx); err != nil {
+		return err
+	}
 	return e.sweepDeleted(ctx)
 }
 

@@ -506,7 +506,7 @@ func (t *transaction) decide(locked bool) error {
 		s, p := g.part.shard, g.part
 		s.mu.Lock()
 		switch {
-		case p.queue.removed.Load():
+		case p.gone():
 			lacking = errGone
 		case !e.warmEnough(p, g, now):
 			if !p.loading {

@@ -43,6 +43,7 @@
 //
 // # Files
 //
+//	DIR/id                          the spool's name, a UUID, chosen when it is first asked for
 //	DIR/lock                        held with flock by the broker that uses the directory
 //	DIR/NUMBER-SALT.spool           a segment: frames one after the other (see frame.go)
 //	DIR/NUMBER-SALT.marks           which of its records are drained; replaced as a whole

@@ -193,7 +193,7 @@ func list(dir string) (listing, error) {
 		name := entry.Name()[:len(entry.Name())-len(suffix)]
 		number, salt, ok := parseName(name)
 		switch {
-		case entry.Name() == lockName || entry.Name() == failedName:
+		case entry.Name() == lockName || entry.Name() == failedName || entry.Name() == idName:
 		case suffix == tempSuffix:
 			l.temps = append(l.temps, entry.Name())
 		case ok && suffix == segmentSuffix:

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 var (
@@ -111,6 +114,7 @@ type Spool struct {
 	cfg  Config
 	log  *slog.Logger
 	lock *os.File
+	id   uuid.UUID // guarded by drain; Nil until it is asked for
 
 	// drain is held while sealed segments, marks or the failed area change on disk.
 	drain sync.Mutex
@@ -193,6 +197,36 @@ func (s *Spool) takeLock() error {
 	}
 	s.lock = file
 	return nil
+}
+
+const idName = "id"
+
+// ID names the spool. The name stays with the directory, whichever broker opens it; it is chosen when it is
+// first asked for.
+func (s *Spool) ID() (uuid.UUID, error) {
+	s.drain.Lock()
+	defer s.drain.Unlock()
+	if s.id != uuid.Nil {
+		return s.id, nil
+	}
+	path := filepath.Join(s.cfg.Dir, idName)
+	text, err := os.ReadFile(path) //nolint:gosec // in the directory of the configuration
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return uuid.Nil, fmt.Errorf("spool: %w", err)
+	}
+	if err == nil {
+		if s.id, err = uuid.ParseBytes(bytes.TrimSpace(text)); err == nil && s.id != uuid.Nil {
+			return s.id, nil
+		}
+		s.log.Warn("the spool's name cannot be read; it gets another one", "file", path, "error", err)
+	}
+	id := uuid.New()
+	if err := s.replace(path, []byte(id.String()+"\n")); err != nil {
+		s.id = uuid.Nil
+		return uuid.Nil, fmt.Errorf("spool: %w", err)
+	}
+	s.id = id
+	return id, nil
 }
 
 // recover reads what the directory holds.
