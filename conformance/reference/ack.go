@@ -500,6 +500,12 @@ func (b *Broker) leaveGap(p *partition, c *cursor, from, to int) {
 // refuseMessage carries out the lowest negative item.
 func (b *Broker) refuseMessage(p *partition, c *cursor, item resolved, at int, found []resolved, results []ackResult) {
 	result := &results[item.index]
+	if item.verb == deadLetter && p.messages[item.offset].removed && !b.has(RemovedDeadLettered) {
+		for _, other := range found {
+			results[other.index].refuse("dlq rejected: the payload is gone")
+		}
+		return
+	}
 	c.committed = max(c.committed, item.offset)
 	if b.has(NackRedeliversBatch) && c.lease != nil {
 		c.committed = min(c.committed, max(0, item.offset-1))

@@ -33,21 +33,26 @@ func (c counts) plus(other counts) counts {
 
 // countsOf counts a partition from the point of view of its slowest group.
 func (b *Broker) countsOf(p *partition) counts {
-	c := counts{total: len(p.messages)}
+	start := p.start
+	if b.has(RemovedStillCounted) {
+		start = 0
+	}
+	c := counts{total: len(p.messages) - start}
 	if b.has(TotalsMiscounted) {
 		c.total++
 	}
-	slowest, leased := 0, 0
+	slowest, leased := start, 0
 	first := true
 	for _, cursor := range p.cursors {
 		c.deadLetter += cursor.deadLetters
 		held := 0
 		if b.live(cursor.lease) {
-			held = cursor.lease.end - cursor.committed
+			held = max(0, cursor.lease.end-max(cursor.committed, start))
 		}
-		faster := cursor.committed > slowest
+		at := max(cursor.committed, start)
+		faster := at > slowest
 		if first || !faster && !b.has(PendingOfFastest) || faster && b.has(PendingOfFastest) {
-			slowest, leased, first = cursor.committed, held, false
+			slowest, leased, first = at, held, false
 		}
 	}
 	if b.has(ProcessingNotCounted) {
@@ -56,17 +61,18 @@ func (b *Broker) countsOf(p *partition) counts {
 	if b.has(DeadLettersNotCounted) {
 		c.deadLetter = 0
 	}
-	c.completed, c.processing, c.pending = slowest, leased, len(p.messages)-slowest-leased
+	c.completed, c.processing, c.pending = slowest-start, leased, len(p.messages)-slowest-leased
 	return c
 }
 
 func (q *queue) segments() (segments, messages, size int) {
 	for _, p := range q.partitions {
-		if len(p.messages) > 0 {
+		there := p.messages[p.start:]
+		if len(there) > 0 {
 			segments++
 		}
-		messages += len(p.messages)
-		for _, m := range p.messages {
+		messages += len(there)
+		for _, m := range there {
 			size += len(m.payload)
 		}
 	}
@@ -117,8 +123,8 @@ func (b *Broker) getQueue(w http.ResponseWriter, _ *http.Request, params map[str
 		stats := b.countsOf(p)
 		total = total.plus(stats)
 		var oldest, newest any
-		if n := len(p.messages); n > 0 {
-			oldest, newest = iso(p.messages[0].created), iso(p.messages[n-1].created)
+		if n := len(p.messages); n > p.start {
+			oldest, newest = iso(p.messages[p.start].created), iso(p.messages[n-1].created)
 		}
 		if b.has(NewestIsOldest) {
 			newest = oldest
@@ -312,6 +318,7 @@ func (b *Broker) advanceClock(w http.ResponseWriter, r *http.Request, _ map[stri
 	if !b.has(ClockStands) {
 		b.offset += by
 	}
+	b.retain()
 	b.wake()
 	b.writeClock(w)
 }

@@ -41,7 +41,8 @@ type queue struct {
 	options    options
 	partitions []*partition
 	groups     map[string]registration
-	configured bool // by configure, not only created by a push or a pop
+	configured bool       // by configure, not only created by a push or a pop
+	last       *partition // that was cleaned up; for a defect only
 }
 
 // registration is a consumer group's first pop on a queue.
@@ -56,6 +57,7 @@ type partition struct {
 	name     string
 	created  time.Time
 	messages []*message     // the index is the offset
+	start    int            // offset of the first message that retention has left
 	latest   map[string]int // offset of the last message with a transaction id
 	cursors  map[string]*cursor
 }
@@ -74,6 +76,7 @@ type message struct {
 	call          int64     // the push that stored it
 	repeated      time.Time // of its last duplicate; for a defect only
 	followed      int64     // the last push with a duplicate of it; for a defect only
+	removed       bool      // retention took its payload
 }
 
 // cursor is the state of one (partition, group).
@@ -145,6 +148,9 @@ func (b *Broker) partitionNamed(q *queue, name string) *partition {
 		}
 	}
 	p := &partition{queue: q, id: newID(), name: name, created: b.now(), latest: map[string]int{}, cursors: map[string]*cursor{}}
+	if q.last != nil && q.last.name == name {
+		p.id = q.last.id
+	}
 	q.partitions = append(q.partitions, p)
 	b.partitions[p.id] = p
 	return p

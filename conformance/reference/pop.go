@@ -369,13 +369,17 @@ func (b *Broker) find(request popRequest) []taking {
 			break
 		}
 		c := b.cursorOf(p, request.group)
-		if c.start(b) < len(p.messages) && b.live(c.lease) && !b.has(LeaseNotExclusive) {
+		start := max(c.start(b), p.start)
+		if start > c.start(b) && b.has(HolesAreEmpty) && p.cursors[b.groupKey(request.group)] == c {
+			c.committed = start
+			continue
+		}
+		if start < len(p.messages) && b.live(c.lease) && !b.has(LeaseNotExclusive) {
 			if b.has(BlocksOnLease) {
 				break
 			}
 			continue
 		}
-		start := c.start(b)
 		end := min(b.visible(p, start), start+budget)
 		if end <= start {
 			continue

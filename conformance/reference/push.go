@@ -322,7 +322,7 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 		original = m
 	}
 	if original != nil {
-		result.MessageID, result.Status = original.id.String(), "duplicate"
+		result.MessageID, result.Status = b.shownID(original), "duplicate"
 		b.spoilDuplicate(p, m, original, &result)
 		return result
 	}

@@ -36,7 +36,9 @@ const expectations = "testdata/mutations.txt"
 const patience = 3 * time.Second
 
 // capabilities are those of the reference broker, which this version of the suite exercises.
-var capabilities = []string{suite.CapabilityClock, suite.CapabilityEncryption, suite.CapabilityAuth, suite.CapabilitySigning}
+var capabilities = []string{
+	suite.CapabilityClock, suite.CapabilityEncryption, suite.CapabilityAuth, suite.CapabilitySigning, suite.CapabilityRetention,
+}
 
 // heavy are requirements whose specs move megabytes. They run only for the mutations that are expected to fail them.
 var heavy = map[string][]reference.Mutation{

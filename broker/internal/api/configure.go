@@ -101,10 +101,6 @@ func (e *edge) configure(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if idle := withoutEffect(options); len(idle) > 0 {
-		e.log.WarnContext(c.ctx, "options of the queue have no effect in this version",
-			"request_id", c.ex.id, "queue", q.Name, "options", idle)
-	}
 	return encode(http.StatusOK, configureAnswer{
 		Configured:  true,
 		QueueID:     q.ID.String(),
@@ -139,18 +135,6 @@ func (o *optionsRequest) resolve() queue.Options {
 	setInt(&out.TTL, o.TTL)
 	setInt(&out.RetryDelay, o.RetryDelay)
 	return out
-}
-
-// withoutEffect names the options that ask for what this version does not do: what was to be deleted is kept.
-func withoutEffect(o queue.Options) []string {
-	var names []string
-	if o.RetentionEnabled {
-		names = append(names, "retentionEnabled")
-	}
-	if o.MaxWaitTime > 0 {
-		names = append(names, "maxWaitTimeSeconds")
-	}
-	return names
 }
 
 func setInt(to *int, v *int64) {

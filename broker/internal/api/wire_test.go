@@ -317,24 +317,6 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// TestOptionsWithoutEffect warns, once for each configure that asks for what is not done.
-func TestOptionsWithoutEffect(t *testing.T) {
-	t.Parallel()
-	b := start(t, nil)
-	const warning = "options of the queue have no effect"
-	b.ask(200, "POST", "/api/v1/configure", `{"queue":"plain","options":{"retentionSeconds":5,"ttl":9}}`, nil)
-	if strings.Contains(b.log.String(), warning) {
-		t.Errorf("warned of a queue that asks for nothing: %s", b.log.String())
-	}
-	b.ask(200, "POST", "/api/v1/configure",
-		`{"queue":"secret","options":{"retentionEnabled":true,"maxWaitTimeSeconds":5}}`, nil)
-	log := b.log.String()
-	if strings.Count(log, warning) != 1 ||
-		!strings.Contains(log, `"queue":"secret","options":["retentionEnabled","maxWaitTimeSeconds"]`) {
-		t.Errorf("log %s", log)
-	}
-}
-
 func TestClock(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)

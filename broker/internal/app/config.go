@@ -187,6 +187,17 @@ type Config struct {
 	// SegmentCacheMB is the memory of the segment cache in MiB. Flag --segment-cache-mb, variable
 	// POSTHORN_SEGMENT_CACHE_MB; default 64; 0 means the default.
 	SegmentCacheMB int64
+	// RetentionInterval is how often what queues no longer keep is removed. Variable RETENTION_INTERVAL;
+	// default 5000 ms; 0 means the default.
+	RetentionInterval time.Duration
+	// RetentionBatch is how many segments one transaction of retention removes at most. Variable
+	// RETENTION_BATCH_SIZE; default 1000; 0 means the default.
+	RetentionBatch int
+	// CleanupDays is how many days a partition that is empty and idle stays. Variable
+	// PARTITION_CLEANUP_DAYS; default 30; 0 means the default.
+	CleanupDays int
+	// CleanupEnabled removes such partitions. Variable QUEEN_PARTITION_CLEANUP_ENABLED; default true.
+	CleanupEnabled bool
 
 	// PublishRetries is how often a message is tried again that does not say. Variable POSTHORN_PUBLISH_RETRIES; default
 	// 3; 0 means never.
@@ -280,6 +291,10 @@ func DefaultConfig() Config {
 		TrafficDays:        30,
 		MetricsQueues:      100,
 		OTelPercent:        100,
+		RetentionInterval:  5 * time.Second,
+		RetentionBatch:     1000,
+		CleanupDays:        30,
+		CleanupEnabled:     true,
 		JWTClockSkew:       30 * time.Second,
 		JWTRolesClaim:      "role",
 		JWTRolesArrayClaim: "roles",
@@ -313,6 +328,9 @@ func (c *Config) resolve() {
 	orDefault(&c.SegmentCacheMB, d.SegmentCacheMB)
 	orDefault(&c.StatsInterval, d.StatsInterval)
 	orDefault(&c.TrafficDays, d.TrafficDays)
+	orDefault(&c.RetentionInterval, d.RetentionInterval)
+	orDefault(&c.RetentionBatch, d.RetentionBatch)
+	orDefault(&c.CleanupDays, d.CleanupDays)
 }
 
 func orDefault[T comparable](field *T, value T) {

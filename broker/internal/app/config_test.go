@@ -71,6 +71,7 @@ func TestEveryVariable(t *testing.T) {
 		"POSTHORN_EGRESS_RESOLVE", "er", "POSTHORN_EGRESS_CA", "ec", "POSTHORN_EGRESS_PROXY", "ep",
 		"POSTHORN_TLS_CERT", "tc", "POSTHORN_TLS_KEY", "tk", "POSTHORN_TLS_CLIENT_CA", "tca",
 		"POSTHORN_PG_SSLMODE", "verify-ca", "POSTHORN_PG_SSLROOTCERT", "prc",
+		"RETENTION_INTERVAL", "16", "RETENTION_BATCH_SIZE", "17", "PARTITION_CLEANUP_DAYS", "18", "QUEEN_PARTITION_CLEANUP_ENABLED", "no",
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +89,7 @@ func TestEveryVariable(t *testing.T) {
 		PublishLogRetention: 230 * time.Hour, PublishWorkers: 24, PublishHostConcurrency: 25, CurrentSigningKey: "ck", NextSigningKey: "nk",
 		EgressAllow: "ea", EgressMetadata: true, EgressResolve: "er", EgressCA: "ec", EgressProxy: "ep",
 		TLSCert: "tc", TLSKey: "tk", TLSClientCA: "tca", PGSSLMode: "verify-ca", PGSSLRootCert: "prc",
+		RetentionInterval: 16 * time.Millisecond, RetentionBatch: 17, CleanupDays: 18,
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -134,7 +136,7 @@ func TestZeroMeansTheDefault(t *testing.T) {
 	c, _, err := load([]string{
 		"--pool-size=0", "--shards=0", "--writers=0", "--dedup-cache-mb=0", "--segment-cache-mb=0",
 		"--max-body-bytes=0", "--max-body-bytes-in-flight=0", "--statement-timeout-ms=0", "--pop-timeout-ms=0",
-	}, environment("PG_PORT", "0", "PORT", "0"))
+	}, environment("PG_PORT", "0", "PORT", "0", "RETENTION_INTERVAL", "0", "RETENTION_BATCH_SIZE", "0", "PARTITION_CLEANUP_DAYS", "0"))
 	want := DefaultConfig()
 	want.Listen = "127.0.0.1:6632"
 	if err != nil || c != want {

@@ -85,6 +85,10 @@ func (c *Config) settings() []*setting {
 		{flag: "hold-window", env: []string{"POSTHORN_HOLD_WINDOW"}, value: duration{&c.HoldWindow}, usage: "`duration` a push waits for others to share its commit; 0 = none"},
 		{flag: "dedup-cache-mb", env: []string{"POSTHORN_DEDUP_CACHE_MB"}, value: integer[int64]{&c.DedupCacheMB, 0, maxMiB}, usage: "deduplication cache in `MiB`; 0 = 512"},
 		{flag: "segment-cache-mb", env: []string{"POSTHORN_SEGMENT_CACHE_MB"}, value: integer[int64]{&c.SegmentCacheMB, 0, maxMiB}, usage: "segment cache in `MiB`; 0 = 64"},
+		{env: []string{"RETENTION_INTERVAL"}, value: millis{&c.RetentionInterval}, usage: "pause in `ms` between two passes of retention; 0 = 5000"},
+		{env: []string{"RETENTION_BATCH_SIZE"}, value: integer[int]{&c.RetentionBatch, 0, 100_000}, usage: "most `segments` that one transaction of retention removes; 0 = 1000"},
+		{env: []string{"PARTITION_CLEANUP_DAYS"}, value: integer[int]{&c.CleanupDays, 0, 36_500}, usage: "`days` that an empty and idle partition stays; 0 = 30"},
+		{env: []string{"QUEEN_PARTITION_CLEANUP_ENABLED"}, value: boolean{&c.CleanupEnabled}, usage: "remove partitions that are empty and idle"},
 
 		{env: []string{"POSTHORN_PUBLISH_RETRIES"}, value: integer[int]{&c.PublishRetries, 0, math.MaxInt32}, usage: "retries of a message that does not say; 0 = none"},
 		{env: []string{"POSTHORN_PUBLISH_TIMEOUT"}, value: duration{&c.PublishTimeout}, usage: "longest attempt of a delivery, at most 2h; 0 = 30s"},

@@ -25,6 +25,12 @@
 // caller's in one database transaction. It locks what that step locks, then heads in ascending order, then
 // cursors in order, so that nobody waits in a circle, and leaves a mark by which a lost commit is found.
 //
+// # What it removes
+//
+// Retention empties the segments at the front of a partition and moves the partition's start behind them, by one
+// broker at a time and in short transactions (retention.go). A partition's last segment row always stays, so that
+// offsets and times never go back. Partitions that are empty and idle go by their shard's head (cleanup.go).
+//
 // # What it assumes
 //
 // A migrated schema (package pg), READ COMMITTED, and a database clock. All times that decide are

@@ -347,7 +347,7 @@ func (e *Engine) settleOrigin(p *partition, g *pushGroup, en *pushEntry, offset 
 		return false, true
 	}
 	switch {
-	case o.id == en.id: // an earlier attempt of ours did commit
+	case o.id == en.id, g.replayed && o.erased && e.storedByPush(o.at, en.at): // an earlier attempt of ours did commit
 		en.stored = true
 	case !p.sameWindow(o.at, en.accepted(now)):
 		return false, true

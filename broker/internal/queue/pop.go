@@ -124,6 +124,10 @@ func (e *Engine) pop(ctx context.Context, w *waiter) (PopResult, error) {
 			return PopResult{}, err
 		}
 		out, err := e.popScoped(ctx, w)
+		if err == nil && out.retry && w.deadline.IsZero() {
+			// What seemed to be there was not: others had taken it, or retention. What they appended just now counts.
+			out, err = e.popScoped(ctx, w)
+		}
 		if err != nil || !out.orphaned {
 			return out.result, err
 		}
@@ -919,7 +923,7 @@ func (p *popper) collect() []*serving {
 	}
 	for w := range p.impatient {
 		if !p.anythingFor(w) { // others were served first
-			p.answer(w, popOutcome{})
+			p.answer(w, popOutcome{retry: true})
 		}
 	}
 	return round

@@ -212,12 +212,15 @@ from consumer_group cg left join cursor c on c.group_id = cg.id and c.partition_
 where cg.queue_id = p.queue_id`
 
 // Which of the next partitions have something to remove: the first segment that is still there decides
-// about frames, the first of all about hashes.
+// about frames, the first of all about hashes. Partitions of queues that keep everything are not looked at,
+// unless something was removed from them before.
 var sqlWalk = `
-with part as materialized (
-    select id, queue_id, log_start from partition where id > $2 order by id limit $3
-), rule as materialized (
-    select r.* from (` + sqlRule + `) r where r.queue_id in (select queue_id from part)
+with rule as materialized (` + sqlRule + `), part as materialized (
+    select id, queue_id, log_start from partition
+    where id > $2 and (log_start > 0 or queue_id in (
+        select queue_id from rule where erase_before is not null or completed_before is not null
+    ))
+    order by id limit $3
 ), looked as (
     select p.id,
            coalesce(live.created_at < r.erase_before, false)
@@ -238,6 +241,13 @@ with part as materialized (
 )
 select (select max(id) from part), array_agg(id order by id) filter (where erase), array_agg(id order by id) filter (where forget)
 from looked`
+
+// storedByPush reports whether a message that was stored at a time and is gone by now is the one that a push,
+// accepted at another, had stored before it went to the spool: its id cannot be asked any more.
+func (e *Engine) storedByPush(stored, accepted time.Time) bool {
+	after := stored.Sub(accepted)
+	return after > -expiryMargin && after < 2*e.cfg.StatementTimeout+expiryMargin
+}
 
 // removeMessages removes the frames and then the hashes that are past their time.
 func (w *walk) removeMessages(ctx context.Context) error {

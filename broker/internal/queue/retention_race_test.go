@@ -33,6 +33,7 @@ func newJournal() *journal {
 }
 
 func (j *journal) push(ctx context.Context, t *testing.T, brokers []*queue.Engine, e *queue.Engine, items ...queue.PushItem) {
+	t.Helper()
 	before := e.Now()
 	results, err := e.Push(ctx, items)
 	if err != nil {
@@ -56,6 +57,7 @@ func (j *journal) push(ctx context.Context, t *testing.T, brokers []*queue.Engin
 // check holds the journal to what is promised: nothing is stored twice inside the window, nothing is delivered
 // twice, and nothing is lost that was kept for long enough.
 func (j *journal) check(t *testing.T, name string, window, kept time.Duration, end time.Time) (lost int) {
+	t.Helper()
 	for key, pushes := range j.pushed {
 		for i, a := range pushes {
 			for _, b := range pushes[i+1:] {

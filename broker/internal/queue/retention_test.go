@@ -57,14 +57,15 @@ func number(t testing.TB, db *pgx.Conn, sql string, args ...any) (n int) {
 	return n
 }
 
-func partitionID(t testing.TB, e *queue.Engine, name, partition string) uuid.UUID {
+// partitionID is the id of a queue's partition p, Nil when there is none.
+func partitionID(t testing.TB, e *queue.Engine, name string) uuid.UUID {
 	t.Helper()
 	detail, err := e.Queue(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range detail.PartitionStats {
-		if p.Name == partition {
+		if p.Name == "p" {
 			return p.ID
 		}
 	}
@@ -224,8 +225,8 @@ func TestCachesDoNotDeliverWhatIsGone(t *testing.T) {
 	advance(t, e, 2*time.Hour)
 	follow(t, e, other)
 	push(t, e, item("q", "p", "new"))
-	expect(t, "at the other broker", ids(pop(t, other, queue.PopRequest{Queue: "q", Batch: 1})), []string{"new"})
-	expect(t, "for the group with a lease that ended", ids(pop(t, other, queue.PopRequest{Queue: "q", Group: "first"})), []string{"new"})
+	expect(t, "at the other broker, for a group whose lease has ended", ids(pop(t, other, queue.PopRequest{Queue: "q", Group: "first", Batch: 1})), []string{"new"})
+	expect(t, "for a new group", ids(pop(t, other, queue.PopRequest{Queue: "q", Batch: 1})), []string{"new"})
 }
 
 // TestHolesCostFewStatements pops one message behind thousands that are gone.
@@ -284,13 +285,13 @@ func TestPartitionsAreCleanedUp(t *testing.T) {
 	push(t, e, item("wide", "p", "1"))
 	expect(t, "popped elsewhere", len(ids(pop(t, other, queue.PopRequest{Queue: "q", AutoAck: true}))), 1)
 	ackAll(t, e, pop(t, e, queue.PopRequest{Queue: "dead"}), queue.DeadLetter)
-	before := partitionID(t, e, "q", "p")
+	before := partitionID(t, e, "q")
 	advance(t, e, 29*day)
-	expect(t, "before 30 days", partitionID(t, e, "q", "p"), before)
+	expect(t, "before 30 days", partitionID(t, e, "q"), before)
 	advance(t, e, 2*day)
-	expect(t, "after 30 days", partitionID(t, e, "q", "p"), uuid.Nil)
+	expect(t, "after 30 days", partitionID(t, e, "q"), uuid.Nil)
 	for _, q := range []string{"dead", "kept", "wide"} {
-		if partitionID(t, e, q, "p") == uuid.Nil {
+		if partitionID(t, e, q) == uuid.Nil {
 			t.Errorf("the partition of %q is gone", q)
 		}
 	}
@@ -303,7 +304,7 @@ select (select count(*) from partition) + (select count(*) from segment where pa
 	gone := ack(t, e, "", queue.AckItem{TransactionID: "1", PartitionID: before})
 	expect(t, "an ack there", gone[0].Err, queue.ErrNoConsumer)
 	expect(t, "a push at the other broker", push(t, other, item("q", "p", "1"))[0].Status, queue.Queued)
-	after := partitionID(t, e, "q", "p")
+	after := partitionID(t, e, "q")
 	if after == before || after == uuid.Nil {
 		t.Fatalf("the partition was %v, is %v", before, after)
 	}
@@ -339,7 +340,7 @@ func TestAPopWaitsForTheNameOfAPartition(t *testing.T) {
 		waitFor(t, "the pop to be parked", func() bool { return b.Parked() == 1 })
 	}
 	advance(t, e, 3*day)
-	expect(t, "the partition", partitionID(t, e, "q", "p"), uuid.Nil)
+	expect(t, "the partition", partitionID(t, e, "q"), uuid.Nil)
 	push(t, e, item("q", "p", "2"))
 	expect(t, "one pop", <-answers, []string{"2"})
 	expect(t, "the other", <-answers, []string{"2"})
@@ -386,8 +387,10 @@ func TestSpoolsKeepHashes(t *testing.T) {
 	buffer := openSpool(t, t.TempDir())
 	e := broker(t, url, queue.Config{Spool: buffer})
 	configured(t, e, "q", keeps(time.Hour))
+	configured(t, e, "off", func(o *queue.Options) { o.RetentionEnabled, o.Retention, o.DedupWindow = true, time.Hour, 0 })
 	stored := uuid.New()
 	at := e.Now()
+	push(t, e, item("off", "p", "2"))
 	push(t, e, item("q", "p", "1"), item("q", "p", "2"))
 	push(t, e, item("q", "p", "3"))
 
@@ -396,19 +399,23 @@ func TestSpoolsKeepHashes(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `select from shard for update`); err != nil {
 		t.Fatal(err)
 	}
-	if err := buffer.Append(t.Context(), spool.Record{Lane: "q\x00p", At: at, Data: queue.Frame(stored, "2", "1")}); err != nil {
-		t.Fatal(err)
+	for _, lane := range []string{"q\x00p", "off\x00p"} {
+		if err := buffer.Append(t.Context(), spool.Record{Lane: lane, At: at, Data: queue.Frame(stored, "2", "1")}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	advance(t, e, 3*day)
-	expect(t, "messages", counts(t, e, "q").Total, int64(0))
-	expect(t, "rows that the record may need", number(t, db, `select count(*) from segment`), 2)
+	expect(t, "messages", counts(t, e, "q").Total+counts(t, e, "off").Total, int64(0))
+	expect(t, "rows that the records may need", number(t, db, `select count(*) from segment`), 2+1)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the record to be drained", drained(buffer))
-	expect(t, "its message is a duplicate", len(ids(pop(t, e, queue.PopRequest{Queue: "q"}))), 0)
+	waitFor(t, "the records to be drained", drained(buffer))
+	for _, q := range []string{"q", "off"} {
+		expect(t, "messages that were stored before", len(ids(pop(t, e, queue.PopRequest{Queue: q}))), 0)
+	}
 	advance(t, e, time.Minute)
-	expect(t, "rows afterwards", number(t, db, `select count(*) from segment`), 1)
+	expect(t, "rows afterwards", number(t, db, `select count(*) from segment`), 1+1)
 
 	push(t, e, item("q", "p", "4"))
 	push(t, e, item("q", "p", "5"))
@@ -417,13 +424,33 @@ func TestSpoolsKeepHashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(t, e, 20*day)
-	expect(t, "rows that a vanished broker may need", number(t, db, `select count(*) from segment`), 2)
+	expect(t, "rows that a vanished broker may need", number(t, db, `select count(*) from segment`), 2+1)
 	if _, err := db.Exec(t.Context(), `update broker_spool set seen_at = seen_at - interval '31 days' where records = 7`); err != nil {
 		t.Fatal(err)
 	}
 	advance(t, e, time.Second)
 	advance(t, e, time.Second)
-	expect(t, "rows when it has not been seen for a month", number(t, db, `select count(*) from segment`), 1)
+	expect(t, "rows when it has not been seen for a month", number(t, db, `select count(*) from segment`), 1+1)
 	e.Stop()
 	expect(t, "spools after a clean stop", number(t, db, `select count(*) from broker_spool`), 0)
+}
+
+// TestAFoldMissesHashes lets retention come between an append and the broker that is to learn of it.
+func TestAFoldMissesHashes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e, other := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
+	db := pgtest.Admin(t, url)
+	push(t, other, item("q", "p", "before"))
+	var items []queue.PushItem
+	for n := range 3000 {
+		items = append(items, item("q", "p", fmt.Sprint(n)))
+	}
+	push(t, e, items...) // segments of 1024
+	if _, err := db.Exec(t.Context(), `delete from segment where base = 1`); err != nil {
+		t.Fatal(err)
+	}
+	results := push(t, other, item("q", "p", "2999"), item("q", "p", "new"), item("q", "p", "5"))
+	expect(t, "statuses", statuses(results), []queue.Status{queue.Duplicate, queue.Queued, queue.Queued})
+	expect(t, "the next offset", number(t, db, `select max(base) from segment`), 3001)
 }

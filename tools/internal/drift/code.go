@@ -140,7 +140,6 @@ func upperFirst(s string) string {
 var notTestedYet = map[string]string{
 	"faults":      "the broker has no hooks for faults",
 	"maintenance": "the broker has no spool and no maintenance mode",
-	"retention":   "the broker does not delete messages by itself",
 	"webhooks":    "the suite does not listen for deliveries",
 	"restart":     "the suite does not restart its target",
 }
