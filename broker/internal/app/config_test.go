@@ -71,7 +71,8 @@ func TestEveryVariable(t *testing.T) {
 		"POSTHORN_EGRESS_RESOLVE", "er", "POSTHORN_EGRESS_CA", "ec", "POSTHORN_EGRESS_PROXY", "ep",
 		"POSTHORN_TLS_CERT", "tc", "POSTHORN_TLS_KEY", "tk", "POSTHORN_TLS_CLIENT_CA", "tca",
 		"POSTHORN_PG_SSLMODE", "verify-ca", "POSTHORN_PG_SSLROOTCERT", "prc",
-		"RETENTION_INTERVAL", "16", "RETENTION_BATCH_SIZE", "17", "PARTITION_CLEANUP_DAYS", "18", "QUEEN_PARTITION_CLEANUP_ENABLED", "no",
+		"STATS_INTERVAL_MS", "26", "POSTHORN_TRAFFIC_DAYS", "27", "POSTHORN_METRICS_QUEUES", "28", "POSTHORN_OTEL_ENDPOINT", "http://oe",
+		"POSTHORN_OTEL_PERCENT", "29", "RETENTION_INTERVAL", "16", "RETENTION_BATCH_SIZE", "17", "PARTITION_CLEANUP_DAYS", "18", "QUEEN_PARTITION_CLEANUP_ENABLED", "no",
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +90,7 @@ func TestEveryVariable(t *testing.T) {
 		PublishLogRetention: 230 * time.Hour, PublishWorkers: 24, PublishHostConcurrency: 25, CurrentSigningKey: "ck", NextSigningKey: "nk",
 		EgressAllow: "ea", EgressMetadata: true, EgressResolve: "er", EgressCA: "ec", EgressProxy: "ep",
 		TLSCert: "tc", TLSKey: "tk", TLSClientCA: "tca", PGSSLMode: "verify-ca", PGSSLRootCert: "prc",
+		StatsInterval: 26 * time.Millisecond, TrafficDays: 27, MetricsQueues: 28, OTelEndpoint: "http://oe", OTelPercent: 29,
 		RetentionInterval: 16 * time.Millisecond, RetentionBatch: 17, CleanupDays: 18,
 	}
 	if c != want {
