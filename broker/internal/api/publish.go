@@ -192,10 +192,15 @@ func (e *edge) aim(c *call, p publishing, m *delivery.Message) error {
 		if err != nil {
 			return missing(err, "topic", p.destination.Name)
 		}
-		if len(topic.Targets) == 0 {
+		if m.Targets = topic.Targets(); len(m.Targets) == 0 {
 			return &request.Error{Text: "topic " + p.destination.Name + " has no endpoints"}
 		}
-		m.Topic, m.Targets = topic.Name, topic.Targets
+		m.Topic = topic.Name
+		for name, values := range topic.Header {
+			if _, given := m.Header[name]; !given {
+				m.Header[name] = values
+			}
+		}
 	case request.Queue:
 		if !jsontext.Value(p.body).IsValid() {
 			return &request.Error{Text: "a message to a queue must be JSON"}

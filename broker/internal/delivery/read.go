@@ -27,46 +27,6 @@ func (e *Engine) CheckURL(destination string) error {
 	return nil
 }
 
-// Topic is a group of endpoints, as it is when somebody asks.
-type Topic struct {
-	ID      uuid.UUID
-	Name    string
-	Targets []Target // in the order in which they were added
-}
-
-const sqlTopic = `
-select t.id, t.name, p.id, p.name, p.url
-from topic t left join topic_endpoint p on p.topic_id = t.id
-where t.name = $1 or t.id = $2
-order by p.created_at, p.id`
-
-// Topic finds a topic by its name or id; ErrNotFound when there is none.
-func (e *Engine) Topic(ctx context.Context, nameOrID string) (Topic, error) {
-	ctx, cancel := e.deadline(ctx)
-	defer cancel()
-	id, _ := parseID(nameOrID, topicPrefix) // else the zero id, which no topic has
-	rows, err := e.pool.Query(ctx, sqlTopic, nameOrID, id)
-	if err != nil {
-		return Topic{}, e.unavailable("read a topic", err)
-	}
-	var t Topic
-	var endpoint *uuid.UUID
-	var name, address *string
-	_, err = pgx.ForEachRow(rows, []any{&t.ID, &t.Name, &endpoint, &name, &address}, func() error {
-		if endpoint != nil {
-			t.Targets = append(t.Targets, Target{URL: *address, Name: text(name), EndpointID: EndpointID(*endpoint)})
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return Topic{}, e.unavailable("read a topic", err)
-	case t.Name == "":
-		return Topic{}, fmt.Errorf("topic %s: %w", nameOrID, ErrNotFound)
-	}
-	return t, nil
-}
-
 // Message reads a message; ErrNotFound when there is none, or none any more.
 func (e *Engine) Message(ctx context.Context, id uuid.UUID) (*Stored, error) {
 	found, err := e.readMessages(ctx, []uuid.UUID{id})
