@@ -153,6 +153,12 @@ type Config struct {
 	// which means a directory beside the managed PostgreSQL in development mode, else no spool: what
 	// cannot be committed is answered as failed.
 	SpoolDir string
+	// SpoolFlush is how long what is in the spool waits at most, with PostgreSQL there, before it is moved to
+	// the log. Variable FILE_BUFFER_FLUSH_MS; default 500 ms; 0 means the default.
+	SpoolFlush time.Duration
+	// SpoolBatch is how many records of the spool are moved at a time. Variable FILE_BUFFER_MAX_BATCH; default
+	// 2000; 0 means the default.
+	SpoolBatch int
 
 	// EncryptionKey is the key that payloads are encrypted with, 64 hexadecimal digits. Variable
 	// QUEEN_ENCRYPTION_KEY, or a file named by QUEEN_ENCRYPTION_KEY_FILE; default "", which means none.
@@ -281,6 +287,8 @@ func DefaultConfig() Config {
 		PGDatabase:         "postgres",
 		PoolSize:           20,
 		StatementTimeout:   10 * time.Second,
+		SpoolFlush:         500 * time.Millisecond,
+		SpoolBatch:         2000,
 		PopTimeout:         30 * time.Second,
 		SubscriptionMode:   "all",
 		Shards:             8,
@@ -321,6 +329,8 @@ func (c *Config) resolve() {
 	orDefault(&c.PGPort, d.PGPort)
 	orDefault(&c.PoolSize, d.PoolSize)
 	orDefault(&c.StatementTimeout, d.StatementTimeout)
+	orDefault(&c.SpoolFlush, d.SpoolFlush)
+	orDefault(&c.SpoolBatch, d.SpoolBatch)
 	orDefault(&c.PopTimeout, d.PopTimeout)
 	orDefault(&c.Shards, d.Shards)
 	orDefault(&c.Writers, d.Writers)

@@ -139,6 +139,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		PartitionIdle:     time.Duration(cfg.CleanupDays) * 24 * time.Hour,
 		KeepPartitions:    !cfg.CleanupEnabled,
 		StatementTimeout:  cfg.StatementTimeout,
+		DrainInterval:     cfg.SpoolFlush,
+		DrainRecords:      cfg.SpoolBatch,
 		StatsInterval:     cfg.StatsInterval,
 		TrafficKept:       time.Duration(cfg.TrafficDays) * 24 * time.Hour,
 		LagQueues:         cfg.MetricsQueues,

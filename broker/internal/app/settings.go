@@ -72,6 +72,8 @@ func (c *Config) settings() []*setting {
 		{flag: "statement-timeout-ms", env: []string{"QUEEN_STMT_TIMEOUT_MS"}, value: millis{&c.StatementTimeout}, usage: "deadline of a statement in `ms`; 0 = 10000"},
 		{flag: "data", env: []string{"POSTHORN_DATA_DIR"}, value: text{&c.DataDir}, usage: "`directory` of the managed PostgreSQL; empty = the user's data directory"},
 		{flag: "spool", env: []string{"FILE_BUFFER_DIR"}, value: text{&c.SpoolDir}, usage: "`directory` where pushes wait while PostgreSQL is away; empty = DATA/spool in dev, else none"},
+		{env: []string{"FILE_BUFFER_FLUSH_MS"}, value: millis{&c.SpoolFlush}, usage: "longest wait in ms of what is in the spool, with PostgreSQL there; 0 = 500"},
+		{env: []string{"FILE_BUFFER_MAX_BATCH"}, value: integer[int]{&c.SpoolBatch, 0, 1_000_000}, usage: "records of the spool that are moved at a time; 0 = 2000"},
 		{flag: "pg-bin", env: []string{"POSTHORN_PG_BIN"}, value: text{&c.PGBin}, usage: "`directory` of the PostgreSQL programs; empty = find or fetch them"},
 
 		{env: []string{"QUEEN_ENCRYPTION_KEY"}, value: text{&c.EncryptionKey}, secret: true, usage: "key that payloads are encrypted with, 64 hexadecimal digits; empty = none"},
@@ -275,10 +277,11 @@ type choice struct {
 }
 
 func (v choice) Set(s string) error {
-	if !slices.Contains(v.allowed, s) {
+	i := slices.IndexFunc(v.allowed, func(name string) bool { return strings.EqualFold(name, s) })
+	if i < 0 {
 		return fmt.Errorf("must be one of %s", strings.TrimPrefix(strings.Join(v.allowed, ", "), ", "))
 	}
-	*v.p = s
+	*v.p = v.allowed[i]
 	return nil
 }
 

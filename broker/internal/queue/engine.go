@@ -38,6 +38,8 @@ type Config struct {
 	Testing           bool                  // the test clock may be advanced; default false
 	Logger            *slog.Logger          // default slog.Default()
 	Metrics           prometheus.Registerer // default none
+	DrainInterval     time.Duration         // pause between two looks into the spool; default 500 ms
+	DrainRecords      int                   // most records that a drain moves at a time; default 2000
 	Spool             *spool.Spool          // takes pushes while PostgreSQL is away; default none, they fail
 	Keys              *seal.Keys            // encrypt the queues that ask for it; default none
 	StrictEncryption  bool                  // nothing of such a queue is ever stored as it is; default false
@@ -65,6 +67,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SegmentCacheBytes <= 0 {
 		c.SegmentCacheBytes = 64 << 20
+	}
+	if c.DrainInterval <= 0 {
+		c.DrainInterval = pollIdle
+	}
+	if c.DrainRecords <= 0 {
+		c.DrainRecords = drainRecords
 	}
 	if c.StatementTimeout <= 0 {
 		c.StatementTimeout = 10 * time.Second

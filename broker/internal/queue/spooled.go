@@ -298,7 +298,7 @@ func (e *Engine) giveUp(groups []*pushGroup, cause error) {
 
 // A drain moves at most so much at a time.
 const (
-	drainRecords = 2000
+	drainRecords = 2000 // unless Config.DrainRecords says otherwise
 	drainBytes   = 4 << 20
 	// drainTries is how often PostgreSQL refuses an entry for its data before it is put aside.
 	drainTries = 5
@@ -311,7 +311,7 @@ func (e *Engine) drainLoop(ctx context.Context) {
 	if o.spool == nil {
 		return
 	}
-	ticker := time.NewTicker(pollIdle)
+	ticker := time.NewTicker(e.cfg.DrainInterval)
 	defer ticker.Stop()
 	o.wake() // for what an earlier run of the broker left
 	for {
@@ -353,7 +353,7 @@ func (e *Engine) drainBatch(after *spool.Position, stuck *stuckLanes) (more bool
 	if !o.draining() {
 		return false, nil
 	}
-	entries, err := o.spool.Read(e.ctx, *after, drainRecords, drainBytes)
+	entries, err := o.spool.Read(e.ctx, *after, e.cfg.DrainRecords, drainBytes)
 	if err != nil || len(entries) == 0 {
 		return false, err
 	}
