@@ -192,14 +192,8 @@ func (e *edge) aim(c *call, p publishing, m *delivery.Message) error {
 		if err != nil {
 			return missing(err, "topic", p.destination.Name)
 		}
-		if m.Targets = topic.Targets(); len(m.Targets) == 0 {
+		if topic.Aim(m); len(m.Targets) == 0 {
 			return &request.Error{Text: "topic " + p.destination.Name + " has no endpoints"}
-		}
-		m.Topic = topic.Name
-		for name, values := range topic.Header {
-			if _, given := m.Header[name]; !given {
-				m.Header[name] = values
-			}
 		}
 	case request.Queue:
 		if !jsontext.Value(p.body).IsValid() {

@@ -230,6 +230,9 @@ func (e *Engine) park(ctx context.Context, hosts []int64) (int64, error) {
 // broker, and when what is past its time is removed. It is for tests that move the clock.
 func (e *Engine) Settle(ctx context.Context) error {
 	for {
+		if _, err := e.tickDue(ctx); err != nil {
+			return err
+		}
 		signal(e.due)
 		if err := e.dispatch.waitQuiet(ctx); err != nil {
 			return err

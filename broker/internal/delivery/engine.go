@@ -101,6 +101,7 @@ type Engine struct {
 	loaded   *semaphore.Weighted // bytes of content that was read for attempts
 
 	due      chan struct{} // wakes the claim loop
+	ticks    chan struct{} // wakes the tick loop
 	ctx      context.Context
 	cancel   context.CancelFunc
 	attempts sync.WaitGroup
@@ -125,6 +126,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 		handed: semaphore.NewWeighted(cfg.Memory / 2),
 		loaded: semaphore.NewWeighted(cfg.Memory / 2),
 		due:    make(chan struct{}, 1),
+		ticks:  make(chan struct{}, 1),
 		leases: leases{want: make(chan struct{}, 1)},
 	}
 	e.dispatch = newDispatcher(cfg, e.begin)
@@ -151,6 +153,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	e.loops.Go(e.leaseLoop)
 	e.loops.Go(e.claimLoop)
+	e.loops.Go(e.tickLoop)
 	e.loops.Go(e.sweepLoop)
 	return nil
 }

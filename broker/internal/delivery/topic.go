@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -38,6 +39,21 @@ func (t *Topic) Targets() []Target {
 		targets[i] = Target{URL: p.URL, Name: p.Name, EndpointID: EndpointID(p.ID)}
 	}
 	return targets
+}
+
+// withDefaults adds the topic's header to that of a message, whose own values count.
+func (t *Topic) withDefaults(h http.Header) http.Header {
+	if len(t.Header) == 0 {
+		return h
+	}
+	out := maps.Clone(t.Header)
+	maps.Copy(out, h)
+	return out
+}
+
+// Aim sends a message to the topic.
+func (t *Topic) Aim(m *Message) {
+	m.Topic, m.Targets, m.Header = t.Name, t.Targets(), t.withDefaults(m.Header)
 }
 
 // Errors of topics.

@@ -1,0 +1,245 @@
+package delivery
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery/request"
+)
+
+func scheduled(t testing.TB, e *Engine, id string) *Schedule {
+	t.Helper()
+	s, err := e.Schedule(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func put(t testing.TB, e *Engine, s Schedule) {
+	t.Helper()
+	if _, err := e.PutSchedule(t.Context(), s, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func toURL(url string) request.Destination { return request.Destination{Kind: request.URL, URL: url} }
+
+// advanceTo moves the test clock to a time.
+func advanceTo(t testing.TB, e *Engine, to time.Time) {
+	t.Helper()
+	now, err := readNow(t.Context(), e.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := to.Sub(now); d > 0 {
+		advance(t, e, d)
+	}
+}
+
+func TestScheduleTicks(t *testing.T) {
+	t.Parallel()
+	e := engine(t, database(t), nil)
+	s := newSink(t, nil)
+	put(t, e, Schedule{ID: "s", Cron: " */5  * * * * ", Destination: toURL(s.URL), Message: Message{
+		Method: http.MethodPut, Body: []byte("tick"), Header: http.Header{"X-A": {"1"}}, CallerIP: "127.0.0.1",
+	}})
+	first := scheduled(t, e, "s")
+	if first.Cron != "*/5  * * * *" || first.NextAt.Minute()%5 != 0 || first.NextAt.Second() != 0 || !first.LastAt.IsZero() || first.Paused {
+		t.Errorf("schedule %+v", first)
+	}
+	settle(t, e)
+	if n := len(s.requests()); n != 0 {
+		t.Fatalf("%d messages before the first tick", n)
+	}
+	for i := range 3 {
+		due := scheduled(t, e, "s").NextAt
+		advanceTo(t, e, due.Add(-time.Second))
+		if n := len(s.requests()); n != i {
+			t.Fatalf("%d messages before tick %d", n, i+1)
+		}
+		advanceTo(t, e, due)
+		got := s.requests()
+		if len(got) != i+1 {
+			t.Fatalf("%d messages after tick %d", len(got), i+1)
+		}
+		r := got[i]
+		if r.method != http.MethodPut || r.body != "tick" || r.header.Get("X-A") != "1" || r.header.Get("Upstash-Schedule-Id") != "s" {
+			t.Errorf("delivered %+v", r)
+		}
+		now := scheduled(t, e, "s")
+		if !now.LastAt.Equal(due) || !now.NextAt.Equal(due.Add(5*time.Minute)) {
+			t.Errorf("last %s, next %s after the tick of %s", now.LastAt, now.NextAt, due)
+		}
+	}
+	states, err := e.Scheduled(t.Context(), scheduled(t, e, "s"))
+	if err != nil || len(states) != 1 {
+		t.Fatalf("states %v, %v", states, err)
+	}
+	for _, state := range states {
+		if state != Delivered {
+			t.Errorf("state %v", state)
+		}
+	}
+	advance(t, e, 24*time.Hour)
+	if n := len(s.requests()); n != 4 {
+		t.Errorf("%d messages, want one for all the ticks that were missed", n)
+	}
+	if err := e.DeleteSchedule(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, time.Hour)
+	if n := len(s.requests()); n != 4 {
+		t.Errorf("%d messages after the schedule was deleted", n)
+	}
+	if err := e.DeleteSchedule(t.Context(), "s"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("deleted twice: %v", err)
+	}
+}
+
+// TestEachTickIsPublishedOnce lets several engines look at the same schedules.
+func TestEachTickIsPublishedOnce(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	engines := []*Engine{engine(t, url, nil), engine(t, url, nil), engine(t, url, nil)}
+	s := newSink(t, nil)
+	const schedules = 30
+	for i := range schedules {
+		put(t, engines[0], Schedule{ID: "s" + string(rune('a'+i)), Cron: "* * * * *", Destination: toURL(s.URL), Message: Message{CallerIP: "x"}})
+	}
+	for tick := 1; tick <= 5; tick++ {
+		if _, err := engines[0].pool.Exec(t.Context(), `update setting set clock_offset = clock_offset + '60 s'`); err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		for _, e := range engines {
+			wait.Go(func() { settle(t, e) })
+		}
+		wait.Wait()
+		seen := map[string]int{}
+		waitUntil(t, func() bool { return len(s.requests()) >= tick*schedules })
+		for _, r := range s.requests() {
+			seen[r.header.Get("Upstash-Schedule-Id")]++
+		}
+		for id, n := range seen {
+			if n != tick {
+				t.Errorf("schedule %s has published %d messages after %d ticks", id, n, tick)
+			}
+		}
+	}
+}
+
+func waitUntil(t testing.TB, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it took too long")
+		}
+	}
+}
+
+func TestPauseAndReplaceSchedule(t *testing.T) {
+	t.Parallel()
+	e := engine(t, database(t), nil)
+	s := newSink(t, nil)
+	put(t, e, Schedule{ID: "s", Cron: "0 * * * *", Destination: toURL(s.URL), Message: Message{Body: []byte("old"), Label: "l", CallerIP: "x"}})
+	created := scheduled(t, e, "s").CreatedAt
+	for range 2 { // idempotent
+		if err := e.PauseSchedule(t.Context(), "s", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := scheduled(t, e, "s"); !p.Paused || !p.NextAt.IsZero() {
+		t.Errorf("paused: %+v", p)
+	}
+	advance(t, e, 3*time.Hour)
+	if n := len(s.requests()); n != 0 {
+		t.Errorf("a paused schedule has published %d messages", n)
+	}
+	if err := e.PauseSchedule(t.Context(), "s", false); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, e)
+	resumed := scheduled(t, e, "s")
+	if n := len(s.requests()); n != 0 || resumed.Paused || !resumed.NextAt.After(e.Now()) {
+		t.Errorf("resumed: %d messages, %+v", n, resumed)
+	}
+	put(t, e, Schedule{ID: "s", Cron: "30 * * * *", Destination: toURL(s.URL + "/new"), Message: Message{CallerIP: "x", Delay: 10 * time.Second}})
+	replaced := scheduled(t, e, "s")
+	if replaced.Cron != "30 * * * *" || len(replaced.Message.Body) != 0 || replaced.Message.Label != "" || !replaced.CreatedAt.Equal(created) {
+		t.Errorf("replaced: %+v", replaced)
+	}
+	advanceTo(t, e, replaced.NextAt.Add(5*time.Second))
+	if n := len(s.requests()); n != 0 {
+		t.Errorf("%d messages before the delay is over", n)
+	}
+	advance(t, e, 10*time.Second)
+	if got := s.requests(); len(got) != 1 || got[0].url != "/new" || got[0].body != "" {
+		t.Errorf("delivered %+v", got)
+	}
+	if err := e.PauseSchedule(t.Context(), "unknown", true); !errors.Is(err, ErrNotFound) {
+		t.Errorf("paused an unknown schedule: %v", err)
+	}
+}
+
+func TestScheduleOfATopic(t *testing.T) {
+	t.Parallel()
+	e := engine(t, database(t), nil)
+	one, two := newSink(t, nil), newSink(t, nil)
+	put(t, e, Schedule{ID: "s", Cron: "* * * * *", Destination: request.Destination{Kind: request.Topic, Name: "news"}, Message: Message{
+		Header: http.Header{"X-Own": {"1"}}, CallerIP: "x",
+	}})
+	advance(t, e, time.Minute)
+	if s := scheduled(t, e, "s"); s.Error != "topic news not found" || !s.LastAt.IsZero() {
+		t.Errorf("without its topic: %+v", s)
+	}
+	if err := e.UpsertEndpoints(t.Context(), "news", []Endpoint{{URL: one.URL}, {URL: two.URL}}, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.SetTopicHeader(t.Context(), "news", http.Header{"X-Own": {"0"}, "X-Default": {"2"}}); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, time.Minute)
+	for _, sink := range []*sink{one, two} {
+		got := sink.requests()
+		if len(got) != 1 || got[0].header.Get("X-Own") != "1" || got[0].header.Get("X-Default") != "2" || got[0].header.Get("Upstash-Topic-Name") != "news" {
+			t.Errorf("delivered %+v", got)
+		}
+	}
+	if s := scheduled(t, e, "s"); s.Error != "" || s.LastAt.IsZero() {
+		t.Errorf("with its topic: %+v", s)
+	}
+}
+
+func TestScheduleIsDeduplicated(t *testing.T) {
+	t.Parallel()
+	e := engine(t, database(t), nil)
+	s := Schedule{ID: NewScheduleID(), Cron: "* * * * *", Destination: toURL("http://127.0.0.1:1"), Message: Message{CallerIP: "x"}}
+	if !strings.HasPrefix(s.ID, "scd_") {
+		t.Errorf("id %s", s.ID)
+	}
+	original, err := e.PutSchedule(t.Context(), s, "once")
+	if err != nil || original.Duplicate {
+		t.Fatalf("%+v, %v", original, err)
+	}
+	again := s
+	again.ID = NewScheduleID()
+	original, err = e.PutSchedule(t.Context(), again, "once")
+	if err != nil || !original.Duplicate || original.Schedule != s.ID {
+		t.Errorf("%+v, %v", original, err)
+	}
+	if list, err := e.Schedules(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%d schedules, %v", len(list), err)
+	}
+	accepted, err := e.Publish(t.Context(), Publish{DedupID: "once", Messages: []Message{{Targets: []Target{{URL: "http://127.0.0.1:1"}}, CallerIP: "x"}}})
+	if err != nil || !accepted.Duplicate || accepted.Schedule != s.ID {
+		t.Errorf("a message with the id of a schedule: %+v, %v", accepted, err)
+	}
+	if _, err := e.PutSchedule(t.Context(), Schedule{ID: "x", Cron: "0 0 31 2 *"}, ""); err == nil || !strings.Contains(err.Error(), "invalid cron") {
+		t.Errorf("a date that never comes: %v", err)
+	}
+}
