@@ -166,10 +166,11 @@ func TestEachFragmentAgrees(t *testing.T) {
 	for name, b := range compiled(t) {
 		n := b.node
 		open, end := "", ""
-		if n.branches != nil {
-			n = n.branches[0]
-		}
-		for n.kinds&kindArray != 0 {
+		for n.branches != nil || n.items != nil {
+			if n.branches != nil {
+				n = n.branches[0]
+				continue
+			}
 			n, open, end = n.items, open+"[", "]"+end
 		}
 		for _, f := range fragments {

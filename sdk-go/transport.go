@@ -26,7 +26,8 @@ type call struct {
 	method string
 	path   string // escaped, below the base URL
 	query  url.Values
-	body   []byte // nil means none
+	body   []byte      // nil means none
+	header http.Header // beside the client's own, or instead of them; a nil value means that the header is not sent
 
 	wait       time.Duration // how long the broker may hold the answer back, on top of Client.timeout
 	repeatable bool          // repeating it after an unknown outcome does no harm
@@ -128,6 +129,13 @@ func (c *Client) newRequest(ctx context.Context, call call) (*http.Request, erro
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for name, values := range call.header {
+		if values == nil {
+			delete(req.Header, name)
+			continue
+		}
+		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	return req, nil
 }

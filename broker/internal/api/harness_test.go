@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -48,6 +49,7 @@ type broker struct {
 	engine   *queue.Engine
 	delivery *delivery.Engine
 	log      *logBuffer
+	database string      // its URL
 	cut      atomic.Bool // refuses connections to the database and breaks those that exist
 }
 
@@ -55,7 +57,8 @@ type broker struct {
 func start(t testing.TB, change func(*Config)) *broker {
 	t.Helper()
 	b := &broker{t: t, log: &logBuffer{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	poolConfig, err := pgxpool.ParseConfig(pgtest.URL(t))
+	b.database = pgtest.URL(t)
+	poolConfig, err := pgxpool.ParseConfig(b.database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,4 +262,10 @@ func eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("not in time: %s", what)
 		}
 	}
+}
+
+// admin is a connection to the broker's database.
+func (b *broker) admin(t testing.TB) *pgx.Conn {
+	t.Helper()
+	return pgtest.Admin(t, b.database)
 }

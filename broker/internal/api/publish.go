@@ -38,11 +38,16 @@ func publishCall(c *call) (publishing, error) {
 	if err != nil {
 		return publishing{}, err
 	}
+	return publishing{destination: destination, header: request.Merge(c.head, given), body: c.body, callerIP: callerIP(c)}, nil
+}
+
+// callerIP is the address of the client, without its port.
+func callerIP(c *call) string {
 	ip, _, err := net.SplitHostPort(c.remote)
 	if err != nil {
-		ip = c.remote
+		return c.remote
 	}
-	return publishing{destination: destination, header: request.Merge(c.head, given), body: c.body, callerIP: ip}, nil
+	return ip
 }
 
 // get is a header without white space around it; "" when it was not given.

@@ -241,19 +241,24 @@ func (e *edge) stored(c *call) (*delivery.Stored, error) {
 
 // cancelMessageV1 answers 202: an attempt in flight may go on for a while.
 func (e *edge) cancelMessageV1(c *call) (answer, error) {
+	if err := e.cancelNamed(c); err != nil {
+		return answer{}, err
+	}
+	return encode(http.StatusAccepted, acceptedV1{Status: "accepted"})
+}
+
+// cancelNamed cancels the message that the path names.
+func (e *edge) cancelNamed(c *call) error {
 	name := c.path["messageId"]
 	id, ok := delivery.ParseMessageID(name)
 	if !ok {
-		return answer{}, &missingError{"message", name}
+		return &missingError{"message", name}
 	}
 	n, err := e.cfg.Delivery.CancelMatching(c.ctx, delivery.Filter{Messages: []uuid.UUID{id}}, 1)
-	switch {
-	case err != nil:
-		return answer{}, err
-	case n == 0:
-		return answer{}, &missingError{"message", name}
+	if err == nil && n == 0 {
+		return &missingError{"message", name}
 	}
-	return encode(http.StatusAccepted, acceptedV1{Status: "accepted"})
+	return err
 }
 
 func shownTaskV1(t delivery.Task) taskV1 {

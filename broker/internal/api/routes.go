@@ -65,6 +65,13 @@ var routes = []route{
 	{"getTaskV1", http.MethodGet, "/v1/tasks/{taskId}", (*edge).getTaskV1, 0},
 	{"listEventsV1", http.MethodGet, "/v1/events", (*edge).listEventsV1, 0},
 	{"listLogsV1", http.MethodGet, "/v1/logs", (*edge).listEventsV1, 0},
+	{"publish", http.MethodPost, "/v2/publish/{destination}", (*edge).publish, hot | checking},
+	{"publishBatch", http.MethodPost, "/v2/batch", (*edge).publishBatch, hot},
+	{"cancelPublishedMany", http.MethodDelete, "/v2/messages", (*edge).cancelPublishedMany, 0},
+	{"getPublished", http.MethodGet, "/v2/messages/{messageId}", (*edge).getPublished, 0},
+	{"cancelPublished", http.MethodDelete, "/v2/messages/{messageId}", (*edge).cancelPublished, 0},
+	{"listEvents", http.MethodGet, "/v2/events", (*edge).listEvents, 0},
+	{"listLogs", http.MethodGet, "/v2/logs", (*edge).listLogs, 0},
 	{"getClock", http.MethodGet, "/testing/clock", (*edge).getClock, testOnly},
 	{"advanceClock", http.MethodPost, "/testing/clock", (*edge).advanceClock, testOnly},
 }
