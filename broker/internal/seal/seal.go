@@ -79,7 +79,8 @@ func Parse(single, list string) (*Keys, error) {
 			}
 			k, err := parseKey(name, digits)
 			if err != nil {
-				return nil, err
+				// The name stays out of it: it may be the key, when the two were swapped.
+				return nil, fmt.Errorf("key %d of the list %w", i+1, err)
 			}
 			all = append(all, k)
 		}
@@ -87,7 +88,7 @@ func Parse(single, list string) (*Keys, error) {
 	if single != "" {
 		k, err := parseKey("default", single)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the key %w", err)
 		}
 		all = append(all, k)
 	}
@@ -107,7 +108,7 @@ func Parse(single, list string) (*Keys, error) {
 func parseKey(name, digits string) (key, error) {
 	secret, err := hex.DecodeString(digits)
 	if err != nil || len(secret) != keySize {
-		return key{}, fmt.Errorf("key %s must be exactly %d hexadecimal digits", name, 2*keySize)
+		return key{}, fmt.Errorf("must be exactly %d hexadecimal digits", 2*keySize)
 	}
 	k := key{name: name, secret: secret}
 	fingerprint := sha256.Sum256(append([]byte("posthorn key id\x00"), secret...))
