@@ -272,8 +272,9 @@ func (e *Engine) submit(groups []*pushGroup) {
 			continue
 		}
 		g.part = wants[i].found
-		g.part.shard.enqueue(g)
-		touched[g.part.shard] = struct{}{}
+		s := g.part.shard
+		s.enqueue(g) // from here on the group is the shard's
+		touched[s] = struct{}{}
 	}
 	e.giveUp(failed, cause)
 	e.resubmit(homeless)
