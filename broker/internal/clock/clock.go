@@ -21,6 +21,19 @@ type Database struct {
 	mu     sync.RWMutex
 	at     time.Time // database time of the last answer believed
 	seenAt time.Time // local time, monotonic, when it arrived
+	moved  time.Time // local time, monotonic, when the test clock was last moved
+}
+
+// lateAnswer is how late an answer may come that was on its way when the test clock was moved: it tells the
+// time before.
+const lateAnswer = 30 * time.Second
+
+// Moved takes the time that the database answered just now, after the test clock was moved forward.
+func (d *Database) Moved(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	d.at, d.seenAt, d.moved = at, now, now
 }
 
 // Observe takes a time that the database answered just now.
@@ -29,8 +42,10 @@ func (d *Database) Observe(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	estimate := d.at.Add(now.Sub(d.seenAt))
-	if !d.seenAt.IsZero() && at.Before(estimate) && estimate.Sub(at) < resync {
-		return
+	if behind := estimate.Sub(at); !d.seenAt.IsZero() && behind > 0 {
+		if behind < resync || !d.moved.IsZero() && now.Sub(d.moved) < lateAnswer {
+			return
+		}
 	}
 	d.at, d.seenAt = at, now
 }

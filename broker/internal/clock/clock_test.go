@@ -30,3 +30,24 @@ func TestDatabaseFollowsTheAnswers(t *testing.T) {
 		}
 	})
 }
+
+func TestAnswersFromBeforeAMoveAreLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var d Database
+		before := time.Now()
+		d.Observe(before)
+		after := before.Add(24 * time.Hour)
+		d.Moved(after)
+		d.Observe(before.Add(time.Second))
+		if got := d.Now(); got.Before(after) {
+			t.Errorf("a late answer set the clock back to %v", got)
+		}
+		time.Sleep(time.Minute)
+		back := before.Add(2 * time.Hour)
+		d.Observe(back)
+		if got := d.Now(); !got.Equal(back) {
+			t.Errorf("a clock that was set back is not believed: %v, want %v", got, back)
+		}
+	})
+}

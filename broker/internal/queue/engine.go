@@ -354,11 +354,22 @@ func (e *Engine) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, 
 // ClockOffset is how far the test clock has been advanced.
 func (e *Engine) ClockOffset() time.Duration { return e.clockOffset() }
 
+// setOffset takes the test clock's offset, and the time with it, from an answer. The offset only grows: a
+// smaller one was read before.
 func (e *Engine) setOffset(offset time.Duration, now time.Time) {
-	changed := e.offset.Swap(int64(offset)) != int64(offset)
-	e.clock.Observe(now)
-	if changed {
-		e.pops.wakeTimers()
+	for {
+		old := e.offset.Load()
+		switch {
+		case int64(offset) < old:
+			return
+		case int64(offset) == old:
+			e.clock.Observe(now)
+			return
+		case e.offset.CompareAndSwap(old, int64(offset)):
+			e.clock.Moved(now)
+			e.pops.wakeTimers()
+			return
+		}
 	}
 }
 
