@@ -47,43 +47,45 @@ type outcome struct {
 // begin starts the attempt of a job. The dispatcher calls it with its lock held.
 func (e *Engine) begin(j *job) {
 	e.attempts.Go(func() {
-		r := e.attempt(j)
-		e.leases.give(j.lease, 1)
-		if j.handed > 0 {
-			e.handed.Release(j.handed)
+		o, r := e.attempt(j)
+		e.dispatch.sent(j, r)
+		if o != nil {
+			e.outcomes.add(o)
+			<-o.done
 		}
-		e.dispatch.done(j, r)
+		e.leases.give(j.lease, 1)
+		e.handed.Release(j.handed)
+		e.loaded.Release(j.loaded)
+		e.dispatch.done()
 	})
 }
 
-// attempt makes one attempt and sees its outcome committed. It gives up when the engine stops or the task turns out to be
-// somebody else's: then whoever takes the task next makes the attempt again.
-func (e *Engine) attempt(j *job) reach {
+// attempt makes one attempt. The outcome is nil when the engine stops or the message is gone: then whoever takes the task next
+// makes the attempt again.
+func (e *Engine) attempt(j *job) (*outcome, reach) {
 	m := j.content
 	if m == nil {
 		size := min(int64(j.size), e.cfg.Memory/2)
 		if e.loaded.Acquire(e.ctx, size) != nil {
-			return unknown
+			return nil, unknown
 		}
-		defer e.loaded.Release(size)
+		j.loaded = size
 		if m = e.content(j); m == nil {
-			return unknown
+			return nil, unknown
 		}
 	}
 	o := &outcome{job: j, message: m, done: make(chan struct{})}
-	r := unknown
-	if !j.cancelled {
-		if o.start = e.clock.Now(); o.start.Before(j.from) {
-			o.start = j.from
-		}
-		r = e.send(o)
-		if e.ctx.Err() != nil && !o.delivered {
-			return unknown // it was cut off by the stop, which says nothing about the destination
-		}
+	if j.cancelled {
+		return o, unknown
 	}
-	e.outcomes.add(o)
-	<-o.done
-	return r
+	if o.start = e.clock.Now(); o.start.Before(j.from) {
+		o.start = j.from
+	}
+	r := e.send(o)
+	if e.ctx.Err() != nil && !o.delivered {
+		return nil, unknown // it was cut off by the stop, which says nothing about the destination
+	}
+	return o, r
 }
 
 // content reads the message of a job, however long the database is away.

@@ -20,6 +20,7 @@ type job struct {
 	from      time.Time // database time when it was taken: no attempt is logged as earlier
 	content   *Stored   // nil: it is read when the attempt starts
 	handed    int64     // bytes of Engine.handed that it holds
+	loaded    int64     // bytes of Engine.loaded that it holds
 	cancelled bool
 }
 
@@ -185,11 +186,11 @@ const (
 	silent         // it did not, or asked for less
 )
 
-// done ends an attempt.
-func (d *dispatcher) done(j *job, r reach) {
+// sent gives the place of an attempt at its host to the next one. The attempt keeps its worker until its outcome is
+// committed: that bounds what is sent and not written while the database is away.
+func (d *dispatcher) sent(j *job, r reach) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running--
 	h := d.host(j.host)
 	h.running--
 	switch r {
@@ -200,6 +201,14 @@ func (d *dispatcher) done(j *job, r reach) {
 	case unknown:
 	}
 	d.queueTurn(h)
+	d.pump()
+}
+
+// done ends an attempt that was sent.
+func (d *dispatcher) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running--
 	d.tidy()
 	d.pump()
 }
