@@ -2,6 +2,7 @@ package reference
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,13 @@ const (
 type Broker struct {
 	mutations map[Mutation]bool
 	routes    []route
+	id        uuid.UUID
+	started   time.Time
 	access    *access // nil means that nobody is asked for a token
 
 	mu         sync.Mutex // guards everything below, and all that hangs from it
 	offset     time.Duration
+	parked     map[string]int // waiting pops by queue, "" for those by namespace or task
 	queues     map[string]*queue
 	order      []*queue // in order of creation
 	partitions map[uuid.UUID]*partition
@@ -101,11 +105,14 @@ func New(mutations ...Mutation) *Broker {
 		queues:     map[string]*queue{},
 		partitions: map[uuid.UUID]*partition{},
 		changed:    make(chan struct{}),
+		parked:     map[string]int{},
+		id:         newID(),
+		started:    time.Now().UTC(),
 	}
 	for _, mutation := range mutations {
 		b.mutations[mutation] = true
 	}
-	b.routes = b.table()
+	b.routes = slices.Concat(b.table(), b.statsTable())
 	return b
 }
 

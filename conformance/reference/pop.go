@@ -181,6 +181,9 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 		deadline = time.Now()
 	}
 
+	if request.wait {
+		defer b.park(request.queue)()
+	}
 	waits := request.wait || b.has(WaitAlways) && request.timeout != 30*time.Second
 	var held time.Time // since when a batch that is not full is held
 	for {

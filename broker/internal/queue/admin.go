@@ -181,30 +181,52 @@ func readQueueStats(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]
 
 const sqlQueueID = `select id from queue where name = $1`
 
+// QueueStats is Queues for one queue, or answers ErrQueueNotFound.
+func (e *Engine) QueueStats(ctx context.Context, name string) (Stats, error) {
+	var stats Stats
+	err := e.reading(ctx, "count a queue", func(ctx context.Context, tx pgx.Tx) (err error) {
+		stats, _, err = e.readOneQueue(ctx, tx, name)
+		return err
+	})
+	if errors.Is(err, ErrQueueNotFound) {
+		return Stats{}, ErrQueueNotFound
+	}
+	return stats, err
+}
+
+// readOneQueue also returns the parameters of further statements about the queue.
+func (e *Engine) readOneQueue(ctx context.Context, tx pgx.Tx, name string) (Stats, []any, error) {
+	var id int64
+	err := tx.QueryRow(ctx, sqlQueueID, name).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Stats{}, nil, ErrQueueNotFound
+	}
+	if err != nil {
+		return Stats{}, nil, err
+	}
+	args, err := e.statsArgs(ctx, tx, &id)
+	if err != nil {
+		return Stats{}, nil, err
+	}
+	list, err := readQueueStats(ctx, tx, sqlOneQueue, args...)
+	if err == nil && len(list) == 0 { // cannot be, in one snapshot
+		err = ErrQueueNotFound
+	}
+	if err != nil {
+		return Stats{}, nil, err
+	}
+	return list[0], args, nil
+}
+
 // Queue describes one queue with its partitions, or answers ErrQueueNotFound.
 func (e *Engine) Queue(ctx context.Context, name string) (Detail, error) {
 	var detail Detail
 	err := e.reading(ctx, "describe a queue", func(ctx context.Context, tx pgx.Tx) error {
-		var id int64
-		err := tx.QueryRow(ctx, sqlQueueID, name).Scan(&id)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrQueueNotFound
-		}
+		stats, args, err := e.readOneQueue(ctx, tx, name)
 		if err != nil {
 			return err
 		}
-		args, err := e.statsArgs(ctx, tx, &id)
-		if err != nil {
-			return err
-		}
-		list, err := readQueueStats(ctx, tx, sqlOneQueue, args...)
-		if err != nil {
-			return err
-		}
-		if len(list) == 0 { // deleted just now
-			return ErrQueueNotFound
-		}
-		detail = Detail{Stats: list[0]}
+		detail = Detail{Stats: stats}
 		detail.PartitionStats, err = readPartitionStats(ctx, tx, args...)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -45,7 +46,7 @@ type answer struct {
 type operation func(ctx context.Context, args suite.Args) (answer, error)
 
 func (p *peer) operations() map[string]operation {
-	return map[string]operation{
+	table := map[string]operation{
 		"push":         p.push,
 		"popQueue":     p.pop,
 		"popPartition": p.pop,
@@ -59,6 +60,8 @@ func (p *peer) operations() map[string]operation {
 		"deleteQueue":  p.deleteQueue,
 		"health":       p.health,
 	}
+	maps.Copy(table, p.statsOperations())
+	return table
 }
 
 // Call implements [suite.Peer].

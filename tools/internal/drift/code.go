@@ -53,6 +53,9 @@ var clientMethods = map[string]string{
 // versionOne is why operations of the first version of publishing have no method.
 const versionOne = "the client speaks version 2, which does all that version 1 does"
 
+// forDashboards is why figures about machines have no method.
+const forDashboards = "for dashboards and people, not for programs that use queues"
+
 // notInClient lists the operations that have no client method, and why.
 var notInClient = map[string]string{
 	"status":       "a liveness probe of the process, for orchestrators",
@@ -61,6 +64,13 @@ var notInClient = map[string]string{
 	"index":        "a page for people",
 	"getClock":     "exists under --testing only",
 	"advanceClock": "exists under --testing only",
+
+	"getMetrics":        forDashboards,
+	"getParkedPops":     forDashboards,
+	"getRetentionStats": forDashboards,
+	"getSystemMetrics":  forDashboards,
+	"getWorkerMetrics":  forDashboards,
+	"getPostgresStats":  forDashboards,
 
 	"publishV1":         versionOne,
 	"listMessagesV1":    versionOne,
