@@ -47,7 +47,7 @@ func (e *Engine) callBack(v *verdict, o *outcome, to *Callback, dead *uuid.UUID)
 	target := m.Targets[o.job.target]
 	n := notice{
 		Status: o.status, Header: notNil(o.header), Body: append([]byte{}, o.body...), Retried: o.job.retried, MaxRetries: m.Retries,
-		SourceMessageID: MessageID(m.ID), URL: target.URL, Method: m.method(), SourceHeader: notNil(m.Header),
+		SourceMessageID: MessageID(m.ID), URL: target.URL, Method: m.Method, SourceHeader: notNil(m.Header),
 		SourceBody: append([]byte{}, m.Body...), NotBefore: m.FirstAt.UnixMilli(), CreatedAt: m.CreatedAt.UnixMilli(),
 		TopicName: m.Topic, EndpointName: target.Name, ScheduleID: m.ScheduleID, CallerIP: m.CallerIP,
 	}
@@ -85,13 +85,6 @@ func (c *Callback) message(m *Stored, body []byte) Message {
 		Targets: []Target{{URL: c.URL}}, Method: c.Method, Header: header, Body: body, Delay: max(c.Delay, time.Duration(0)),
 		CallerIP: m.CallerIP, Settings: settings,
 	}
-}
-
-func (m *Stored) method() string {
-	if m.Method == "" {
-		return http.MethodPost
-	}
-	return m.Method
 }
 
 func notNil(h http.Header) map[string][]string {

@@ -216,6 +216,27 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
+// TestDefaultMethod is POST, whether the message comes from memory or from the database.
+func TestDefaultMethod(t *testing.T) {
+	t.Parallel()
+	e := engine(t, database(t), nil)
+	told := newSink(t, nil)
+	s := newSink(t, failing(500))
+	m := to(s.URL)
+	m.Retries, m.RetryDelay, m.Callback = 1, "0", &Callback{URL: told.URL}
+	publish(t, e, m)
+	settle(t, e)
+	all := append(s.requests(), told.requests()...)
+	if len(all) != 4 {
+		t.Fatalf("%d requests", len(all))
+	}
+	for _, r := range all {
+		if r.method != http.MethodPost {
+			t.Errorf("%s %s", r.method, r.url)
+		}
+	}
+}
+
 // TestRetries makes 1 + retries attempts, each exactly when the backoff is over, and no more.
 func TestRetries(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,6 +93,9 @@ func newUnit(p Publish) (*unit, error) {
 }
 
 func (u *unit) add(m *Stored) {
+	if m.Method == "" {
+		m.Method = http.MethodPost
+	}
 	u.messages = append(u.messages, m)
 	u.ids = append(u.ids, m.ID)
 	hosts := make([]int64, len(m.Targets))
@@ -186,11 +190,7 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 			}
 			notBefore = append(notBefore, at)
 			delay = append(delay, m.Delay)
-			verb := m.Method
-			if verb == "" {
-				verb = "POST"
-			}
-			method = append(method, verb)
+			method = append(method, m.Method)
 			url = append(url, m.Targets[0].URL)
 			targets = append(targets, encodedTargets)
 			topic = append(topic, optional(m.Topic))
