@@ -58,6 +58,8 @@ const (
 type BundleAck struct {
 	AckItem
 	Group string // "" means ModeGroup
+	// Release ends the lease also when messages of its batch are left; they are delivered again at once.
+	Release bool
 }
 
 // Outcome answers a bundle that was committed, item by item.
@@ -660,6 +662,7 @@ func (t *transaction) ackRound(ctx context.Context, tx pgx.Tx, units []*ackGroup
 			}
 		}
 		if u.plan.changes {
+			t.release(u)
 			changing = append(changing, u)
 		}
 	}
@@ -687,6 +690,19 @@ func (t *transaction) ackRound(ctx context.Context, tx pgx.Tx, units []*ackGroup
 	}
 	t.rounds = append(t.rounds, changing)
 	return nil
+}
+
+// release ends the lease of a unit that keeps it, where that is asked for.
+func (t *transaction) release(u *ackGroup) {
+	if u.plan.release || u.seen.leaseID == nil {
+		return
+	}
+	for _, en := range u.items {
+		if t.bundle.Acks[t.indexOf(en)].Release {
+			u.plan.release, en.result.LeaseReleased = true, true
+			return
+		}
+	}
 }
 
 // impliedLease is the lease that an ack without one is made under, "" for none: with a live lease on the
