@@ -111,6 +111,20 @@ func (o *Operation) CheckRequest(r *http.Request, pathParams map[string]string, 
 	return nil
 }
 
+// CheckBody checks the body of an operation alone, for who answers what it refuses in another way than the rest of a
+// request. The error is nil or a *CheckError in body.
+func (s *Spec) CheckBody(operationID string, body []byte) error {
+	o := s.operations[operationID]
+	if o == nil || o.body == nil {
+		return nil
+	}
+	if err := o.body.check(body); err != nil {
+		err.In = "body"
+		return err
+	}
+	return nil
+}
+
 // CheckParameters checks what CheckRequest checks but for the body, for who checks that otherwise, as [Spec.CheckPush]
 // does. The error is nil or a *CheckError in path, query or header.
 func (o *Operation) CheckParameters(r *http.Request, pathParams map[string]string) error {

@@ -41,12 +41,14 @@ func TestOperations(t *testing.T) {
 		"cancelPublished DELETE /v2/messages/{messageId} read-write",
 		"cancelPublishedMany DELETE /v2/messages read-write",
 		"configure POST /api/v1/configure read-write",
+		"cycleStream POST /streams/v1/cycle read-write",
 		"deleteQueue DELETE /api/v1/resources/queues/{queue} admin",
 		"extendLease POST /api/v1/lease/{leaseId}/extend read-write",
 		"getClock GET /testing/clock admin",
 		"getMessageV1 GET /v1/messages/{messageId} read-only",
 		"getPublished GET /v2/messages/{messageId} read-only",
 		"getQueue GET /api/v1/resources/queues/{queue} read-only",
+		"getStreamState POST /streams/v1/state/get read-only",
 		"getTaskV1 GET /v1/tasks/{taskId} read-only",
 		"health GET /health public",
 		"index GET / public",
@@ -67,7 +69,9 @@ func TestOperations(t *testing.T) {
 		"publishBatch POST /v2/batch write-only",
 		"publishV1 POST /v1/publish/{destination} write-only",
 		"push POST /api/v1/push write-only",
+		"registerStream POST /streams/v1/queries read-write",
 		"status GET /status read-only",
+		"transaction POST /api/v1/transaction read-write",
 	}
 	var got []string
 	for _, op := range mustLoad(t).Operations() {

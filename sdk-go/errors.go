@@ -78,6 +78,8 @@ func (e *APIError) Is(target error) bool {
 		return e.Status == http.StatusRequestEntityTooLarge
 	case ErrUnavailable:
 		return e.Status == http.StatusServiceUnavailable
+	case ErrStreamChanged:
+		return e.Status == http.StatusConflict
 	}
 	return false
 }

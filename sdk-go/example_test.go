@@ -235,6 +235,88 @@ func ExampleClient_AckBatch() {
 	// Output: b lease lost: true
 }
 
+// What was made of a message is pushed in the transaction that acknowledges it.
+func ExampleClient_Transaction() {
+	server := broker(map[string][]string{
+		"GET /api/v1/pop/queue/orders.created": {`{"leaseId":"lease-1","messages":[{"id":"m1","transactionId":"order-8891-created","partitionId":"0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b84","data":{"orderId":8891}}]}`},
+		"POST /api/v1/transaction": {`{"transactionId":"0198f2c1-6a01-7b11-8c22-2b3c4d5e6f70","success":true,"results":[
+			{"index":0,"type":"push","success":true,"transactionId":"invoice-8891","messageId":"0198f2c1-6a01-7b11-8c22-2b3c4d5e6f71","queueName":"invoices"},
+			{"index":1,"type":"ack","success":true,"transactionId":"order-8891-created","error":null,"dlq":false}]}`},
+	})
+	defer server.Close()
+	client, err := posthorn.New(server.URL, posthorn.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+
+	batch, err := client.Pop(ctx, posthorn.PopOptions{Queue: "orders.created", Batch: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	order := batch.Messages[0]
+	done, err := client.Transaction(ctx, posthorn.Transaction{
+		Push: []posthorn.TransactionItem{{Item: posthorn.Item{Queue: "invoices", TransactionID: "invoice-8891", Payload: order.Payload}}},
+		Ack:  []posthorn.TransactionAck{{AckItem: order.Ack(posthorn.AckCompleted, nil)}},
+	})
+	switch {
+	case errors.Is(err, posthorn.ErrDuplicate):
+		fmt.Println("invoiced before")
+	case err != nil:
+		log.Fatal(err)
+	default:
+		fmt.Println(done.Pushed[0].TransactionID, done.Pushed[0].Queue)
+	}
+	// Output: invoice-8891 invoices
+}
+
+// A processor counts messages per window. State, result and acknowledgement are committed together.
+func ExampleClient_CycleStream() {
+	server := broker(map[string][]string{
+		"POST /streams/v1/queries":             {`{"success":true,"query_id":"0198f2c1-7b01-4c11-8d22-3c4d5e6f7081","name":"rates","config_hash":"v1","fresh":true,"reset":false}`},
+		"GET /api/v1/pop/queue/orders.created": {`{"leaseId":"lease-1","messages":[{"id":"m1","transactionId":"order-8891-created","partitionId":"0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b84","data":{"orderId":8891}}]}`},
+		"POST /streams/v1/state/get":           {`{"success":true,"rows":[{"key":"count","value":2,"updated_at":"2026-01-15T10:30:00.000000Z"}]}`},
+		"POST /streams/v1/cycle":               {`{"success":true,"queueName":"orders.created","state_ops_applied":1,"push_results":[],"ack_result":{"success":true,"count":1,"lease_released":true,"dlq":false}}`},
+	})
+	defer server.Close()
+	client, err := posthorn.New(server.URL, posthorn.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+
+	query, err := client.RegisterStream(ctx, posthorn.StreamQuery{Name: "rates", SourceQueue: "orders.created", ConfigHash: "v1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	batch, err := client.Pop(ctx, posthorn.PopOptions{Queue: "orders.created"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	last := batch.Messages[len(batch.Messages)-1]
+	state, err := client.GetStreamState(ctx, posthorn.StreamStateOptions{QueryID: query.ID, PartitionID: last.PartitionID, Keys: []string{"count"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	count := 0
+	for _, value := range state {
+		if err := json.Unmarshal(value.Value, &count); err != nil {
+			log.Fatal(err)
+		}
+	}
+	count += len(batch.Messages)
+	ack := last.Ack(posthorn.AckCompleted, nil)
+	done, err := client.CycleStream(ctx, posthorn.StreamCycle{
+		QueryID: query.ID, PartitionID: last.PartitionID, Ack: &ack, Count: len(batch.Messages),
+		State: []posthorn.StreamStateOp{{Key: "count", Value: count}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(count, "messages,", done.Applied, "value written")
+	// Output: 3 messages, 1 value written
+}
+
 func ExampleClient_Extend() {
 	server := broker(map[string][]string{"POST /api/v1/lease/0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60/extend": {
 		`{"success":true,"renewed":1,"newExpiresAt":"2026-01-02T03:06:05.678901Z"}`,

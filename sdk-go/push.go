@@ -136,10 +136,24 @@ func newPush(items []Item) (*push, error) {
 // appendItem writes the object by hand: json.Marshal would compact and re-escape a raw payload.
 // An error starts with the name of the field.
 func appendItem(w *jsonWriter, item Item) error {
+	if err := appendMembers(w, item); err != nil {
+		return err
+	}
+	w.buf.WriteByte('}')
+	return nil
+}
+
+// appendMembers writes the object without its end.
+func appendMembers(w *jsonWriter, item Item) error {
 	w.buf.WriteString(`{"queue":`)
 	if err := w.name("queue", item.Queue); err != nil {
 		return err
 	}
+	return appendRest(w, item)
+}
+
+// appendRest writes the members after the queue.
+func appendRest(w *jsonWriter, item Item) error {
 	if item.Partition != "" {
 		w.buf.WriteString(`,"partition":`)
 		if err := w.name("partition", item.Partition); err != nil {
@@ -154,7 +168,6 @@ func appendItem(w *jsonWriter, item Item) error {
 	if err := appendPayload(w, item.Payload); err != nil {
 		return fmt.Errorf("payload: %w", err)
 	}
-	w.buf.WriteByte('}')
 	return nil
 }
 

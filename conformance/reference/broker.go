@@ -30,10 +30,11 @@ type Broker struct {
 	queues     map[string]*queue
 	order      []*queue // in order of creation
 	partitions map[uuid.UUID]*partition
-	changed    chan struct{} // closed and replaced whenever a parked pop may find something
-	seq        int64         // of the last stored message
-	call       int64         // of the push that is being stored
-	spoiled    bool          // the push that is being stored has met a duplicate; for a defect only
+	streams    map[string]*stream // by name
+	changed    chan struct{}      // closed and replaced whenever a parked pop may find something
+	seq        int64              // of the last stored message
+	call       int64              // of the push that is being stored
+	spoiled    bool               // the push that is being stored has met a duplicate; for a defect only
 }
 
 type queue struct {
@@ -73,6 +74,7 @@ type message struct {
 	payload       []byte
 	hidden        time.Time // it is not delivered before; for a defect only
 	trace         string    // for a defect only
+	kept          string    // the traceId that a transaction stored
 	producer      string    // for a defect only
 	sub           string    // of the token of the producer; "" means none
 	traceParent   string    // "" for none
@@ -104,6 +106,7 @@ func New(mutations ...Mutation) *Broker {
 		mutations:  map[Mutation]bool{},
 		queues:     map[string]*queue{},
 		partitions: map[uuid.UUID]*partition{},
+		streams:    map[string]*stream{},
 		changed:    make(chan struct{}),
 		parked:     map[string]int{},
 		id:         newID(),

@@ -209,7 +209,7 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 		}
 		// Leases expire without a signal, hence the short nap.
 		nap := min(time.Until(deadline), 20*time.Millisecond)
-		if b.has(NoWakeOnPush) || b.has(NoWakeOnRelease) {
+		if b.has(NoWakeOnPush) || b.has(NoWakeOnRelease) || b.has(TransactionWakesNobody) {
 			nap = time.Until(deadline)
 			if hold > 0 {
 				nap = min(nap, time.Until(held.Add(hold)))
@@ -559,6 +559,9 @@ func (b *Broker) render(p *partition, offset, attempt int, leaseID string, reque
 
 // spoilMessage applies the defects of popped messages.
 func (b *Broker) spoilMessage(popped *poppedMessage, m *message) {
+	if m.kept != "" {
+		popped.TraceID = &m.kept
+	}
 	if b.has(TraceIDKept) && m.trace != "" {
 		popped.TraceID = &m.trace
 	}

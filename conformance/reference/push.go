@@ -17,6 +17,7 @@ type pushItem struct {
 	trace, producer                 string // ignored but by defects
 	sub                             string // of the caller's token
 	traceParent                     string
+	kept                            string // the traceId of a transaction's item
 }
 
 // pushResult has its keys in the order and casing of the wire.
@@ -297,7 +298,7 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 	if b.has(SinglePartition) {
 		p = b.partitionNamed(q, defaultPartition)
 	}
-	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer, sub: item.sub, traceParent: item.traceParent}
+	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer, sub: item.sub, traceParent: item.traceParent, kept: item.kept}
 	if b.has(LateCommit) {
 		m.hidden = time.Now().Add(100 * time.Millisecond)
 	}

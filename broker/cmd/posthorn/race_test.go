@@ -28,14 +28,17 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 type process struct {
 	binary, database string
 	spool            string // directory
+	flags            []string
+	environment      []string
 	cmd              *exec.Cmd
 	url              atomic.Pointer[string]
 }
 
 func (p *process) start(t *testing.T) {
 	t.Helper()
-	p.cmd = exec.Command(p.binary, "serve", "--listen", "127.0.0.1:0")
+	p.cmd = exec.Command(p.binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, p.flags...)...)
 	p.cmd.Env = append(p.cmd.Environ(), "DATABASE_URL="+p.database, "FILE_BUFFER_DIR="+p.spool, "LOG_LEVEL=error")
+	p.cmd.Env = append(p.cmd.Env, p.environment...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -942,6 +942,7 @@ func TestErrorCatalogue(t *testing.T) {
 		"discovery-scope":      errNoDiscovery,
 		"no-such-route":        errNoRoute,
 		"queue-not-found":      fmt.Errorf("read: %w", queue.ErrQueueNotFound),
+		"stream-changed":       fmt.Errorf("register: %w", queue.ErrStreamChanged),
 		"cross-site":           errCrossOrigin,
 		"foreign-host":         errForeignHost,
 		"body-too-large":       errTooLarge,

@@ -59,6 +59,9 @@ const maxErrorText = 2048
 // answerError makes the answer of an error. It is the only place that does. What the answer does not say
 // of the error is noted for the log.
 func (e *edge) answerError(ex *exchange, err error) answer {
+	if refused, ok := errors.AsType[*refusedTransaction](err); ok {
+		return jsonAnswer(http.StatusBadRequest, transactionFailure(refused.id, checkText(refused.err)))
+	}
 	if check, ok := errors.AsType[*openapi.CheckError](err); ok {
 		return errorAnswer(http.StatusBadRequest, checkText(check))
 	}
@@ -81,6 +84,8 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return jsonAnswer(http.StatusNotFound, []byte(`{"error":"Not Found","code":"no_such_route"}`))
 	case errors.Is(err, queue.ErrQueueNotFound):
 		return errorAnswer(http.StatusNotFound, "Queue not found")
+	case errors.Is(err, queue.ErrStreamChanged):
+		return errorAnswer(http.StatusConflict, "the query is registered with another config_hash")
 	case errors.Is(err, errTooLarge):
 		return closing(errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody)))
 	case errors.Is(err, errSlowBody), errors.Is(err, errCutBody):
@@ -108,15 +113,21 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 
 // errorAnswer is the flat error body, valid JSON whatever the text quotes.
 func errorAnswer(status int, text string) answer {
+	text = bounded(text)
+	b := append(make([]byte, 0, len(text)+16), `{"error":`...)
+	b = appendString(b, text)
+	return jsonAnswer(status, append(b, '}'))
+}
+
+// bounded makes a text, which may quote the request, one that an answer can hold.
+func bounded(text string) string {
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText] + "…"
 	}
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	b := append(make([]byte, 0, len(text)+16), `{"error":`...)
-	b = appendString(b, text)
-	return jsonAnswer(status, append(b, '}'))
+	return text
 }
 
 // soon marks an answer that may differ in a moment.

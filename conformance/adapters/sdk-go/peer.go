@@ -53,12 +53,18 @@ func (p *peer) operations() map[string]operation {
 		"pop":          p.pop,
 		"ack":          p.ack,
 		"ackBatch":     p.ackBatch,
-		"extendLease":  p.extend,
-		"configure":    p.configure,
-		"listQueues":   p.listQueues,
-		"getQueue":     p.getQueue,
-		"deleteQueue":  p.deleteQueue,
-		"health":       p.health,
+		"transaction":  p.transaction,
+
+		"registerStream": p.registerStream,
+		"getStreamState": p.getStreamState,
+		"cycleStream":    p.cycleStream,
+
+		"extendLease": p.extend,
+		"configure":   p.configure,
+		"listQueues":  p.listQueues,
+		"getQueue":    p.getQueue,
+		"deleteQueue": p.deleteQueue,
+		"health":      p.health,
 	}
 	maps.Copy(table, p.statsOperations())
 	return table
@@ -89,6 +95,9 @@ func (p *peer) Call(ctx context.Context, operationID string, args suite.Args) (s
 
 // encode is json.Marshal, but for payloads: those keep their bytes.
 func encode(value any) ([]byte, error) {
+	if raw, ok := value.(rawBody); ok {
+		return raw, nil
+	}
 	batch, ok := value.(batch)
 	if !ok {
 		body, err := json.Marshal(value)
