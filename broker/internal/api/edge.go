@@ -245,6 +245,10 @@ func (e *edge) reply(w http.ResponseWriter, r *http.Request, op *openapi.Operati
 			ans.setHeader(h)
 		}
 	}
+	if r.ProtoMajor > 1 {
+		// Of many streams on a connection, one ends; closing the connection would turn away the others.
+		h.Del("Connection")
+	}
 	ex.status = ans.status
 	ex.replied = true
 	e.setWriteDeadline(w, len(ans.body))

@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -343,6 +344,23 @@ func TestH2C(t *testing.T) {
 	}
 	if res := send(t, cl, "GET", c.url+"/api/v1/pop/queue/q", ""); res.status != 204 || res.body != "" || res.header.Get("Content-Length") != "" {
 		t.Errorf("nothing: %+v", res)
+	}
+
+	reused := make(chan bool, 1)
+	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused <- info.Reused }})
+	for range 3 {
+		req, err := http.NewRequestWithContext(traced, "POST", c.url+"/api/v1/push", strings.NewReader(strings.Repeat(" ", 5_000_000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := cl.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != 413 || !<-reused {
+			t.Errorf("a refusal ends the connection of others: %d", res.StatusCode)
+		}
 	}
 
 	parked := make(chan string)
