@@ -274,10 +274,12 @@ func (w *walk) removeMessages(ctx context.Context) error {
 }
 
 // The frames of a step's segments go, and their partitions start behind them. Segments whose hashes nobody
-// asks for any more go as a whole, but the last of a partition. The partitions are locked already.
+// asks for any more go as a whole, but the last of a partition. $3 is how many of each partition. The
+// partitions are locked already.
 var sqlErase = `
 with part as materialized (
-    select p.id, p.queue_id, p.log_start, r.erase_before, r.completed_before, r.forget_before, (` + sqlPassed + `) as passed
+    select p.id, p.queue_id, p.log_start, r.erase_before, r.completed_before, r.forget_before,
+           case when r.completed_before is not null then (` + sqlPassed + `) end as passed
     from partition p join (` + sqlRule + `) r on r.queue_id = p.queue_id
     where p.id = any ($2)
 ), doomed as materialized (
@@ -290,8 +292,6 @@ with part as materialized (
         ) f
         where f.created_at < p.erase_before or f.created_at < p.completed_before and f.base + f.count <= p.passed
     ) g
-    order by p.id, g.base
-    limit $3
 ), emptied as (
     update segment s set frames = null from doomed d
     where s.partition_id = d.id and s.base = d.base and not d.whole
@@ -306,17 +306,16 @@ from doomed group by id order by id`
 
 const sqlLockPartitions = `select from partition where id = any ($1) order by id for update`
 
-// erase removes the frames that are past their time from the fronts of partitions, one step after the other.
+// erase removes the frames that are past their time from the fronts of partitions.
 func (w *walk) erase(ctx context.Context, partitions []int64) error {
 	e := w.engine
-	for len(partitions) > 0 {
+	return w.inSteps(ctx, partitions, func(ctx context.Context, partitions []int64, each int) (map[int64]int, error) {
 		var gone []removedRun
-		began := time.Now()
 		err := e.step(ctx, "remove messages", func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, sqlLockPartitions, partitions); err != nil {
 				return err
 			}
-			rows, _ := tx.Query(ctx, sqlErase, e.clockOffset(), partitions, e.cfg.RetentionBatch) // its error comes with the rows
+			rows, _ := tx.Query(ctx, sqlErase, e.clockOffset(), partitions, each) // its error comes with the rows
 			var err error
 			gone, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r removedRun, err error) {
 				err = row.Scan(&r.partitionID, &r.start, &r.segments, &r.messages, &r.bytes)
@@ -328,32 +327,43 @@ func (w *walk) erase(ctx context.Context, partitions []int64) error {
 			return subtractCounts(ctx, tx, gone)
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		starts := make(map[int64]int64, len(gone))
-		segments := 0
+		starts, segments := make(map[int64]int64, len(gone)), make(map[int64]int, len(gone))
 		for _, r := range gone {
-			starts[r.partitionID] = r.start
-			segments += int(r.segments)
+			starts[r.partitionID], segments[r.partitionID] = r.start, int(r.segments)
 			e.metrics.removedMessages.Add(float64(r.messages))
 			e.metrics.removedSegments.Add(float64(r.segments))
 		}
 		e.startsMoved(starts)
-		if segments < e.cfg.RetentionBatch {
-			return nil
-		}
-		partitions = partitionsFrom(partitions, gone[len(gone)-1].partitionID) // that one may have more
-		w.pace(ctx, time.Since(began))
-	}
-	return nil
+		return segments, nil
+	})
 }
 
-// partitionsFrom is what is left of a sorted list from an id on.
-func partitionsFrom(partitions []int64, id int64) []int64 {
-	for len(partitions) > 0 && partitions[0] < id {
-		partitions = partitions[1:]
+// inSteps has segments of partitions removed until none of the partitions has more. A step is told of how many
+// partitions, and how many of each, it may remove; it returns how many it did.
+func (w *walk) inSteps(ctx context.Context, partitions []int64, step func(ctx context.Context, partitions []int64, each int) (map[int64]int, error)) error {
+	most := w.engine.cfg.RetentionBatch
+	for len(partitions) > 0 {
+		now := partitions[:min(len(partitions), most)]
+		each := most / len(now)
+		began := time.Now()
+		removed, err := step(ctx, now, each)
+		if err != nil {
+			return err
+		}
+		var more []int64
+		for _, id := range now {
+			if removed[id] == each {
+				more = append(more, id)
+			}
+		}
+		partitions = append(more, partitions[len(now):]...)
+		if len(partitions) > 0 {
+			w.pace(ctx, time.Since(began))
+		}
 	}
-	return partitions
+	return nil
 }
 
 const sqlForget = `
@@ -369,30 +379,29 @@ with doomed as materialized (
           and exists (select from segment n where n.partition_id = p.id and n.base > f.base)
     ) g
     where p.id = any ($2)
-    order by p.id, g.base
-    limit $3
 ), deleted as (
     delete from segment s using doomed d where s.partition_id = d.id and s.base = d.base
 )
-select count(*), coalesce(max(id), 0) from doomed`
+select id, count(*) from doomed group by id order by id`
 
 // forget deletes emptied segments whose hashes nobody asks for any more.
 func (w *walk) forget(ctx context.Context, partitions []int64) error {
 	e := w.engine
-	for len(partitions) > 0 {
-		var n int
-		var last int64
-		began := time.Now()
+	return w.inSteps(ctx, partitions, func(ctx context.Context, partitions []int64, each int) (map[int64]int, error) {
+		var deleted map[int64]int
 		err := e.step(ctx, "forget transaction ids", func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, sqlForget, e.clockOffset(), partitions, e.cfg.RetentionBatch).Scan(&n, &last)
-		})
-		if err != nil || n < e.cfg.RetentionBatch {
+			deleted = map[int64]int{}
+			rows, _ := tx.Query(ctx, sqlForget, e.clockOffset(), partitions, each) // its error comes with the rows
+			var id int64
+			var n int
+			_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
+				deleted[id] = n
+				return nil
+			})
 			return err
-		}
-		partitions = partitionsFrom(partitions, last)
-		w.pace(ctx, time.Since(began))
-	}
-	return nil
+		})
+		return deleted, err
+	})
 }
 
 // startsMoved takes into memory where partitions start: what is cached from before is dropped, and cursors
