@@ -41,17 +41,27 @@ func TestOperations(t *testing.T) {
 		"cancelPublished DELETE /v2/messages/{messageId} read-write",
 		"cancelPublishedMany DELETE /v2/messages read-write",
 		"configure POST /api/v1/configure read-write",
+		"configureURLGroup PATCH /v2/topics/{topic} read-write",
+		"createEndpointV1 POST /v1/endpoints read-write",
+		"createTopicV1 POST /v1/topics read-write",
 		"cycleStream POST /streams/v1/cycle read-write",
+		"deleteEndpointV1 DELETE /v1/endpoints/{endpointId} read-write",
 		"deleteQueue DELETE /api/v1/resources/queues/{queue} admin",
+		"deleteTopicV1 DELETE /v1/topics/{topic} read-write",
+		"deleteURLGroup DELETE /v2/topics/{topic} read-write",
 		"extendLease POST /api/v1/lease/{leaseId}/extend read-write",
 		"getClock GET /testing/clock admin",
+		"getEndpointV1 GET /v1/endpoints/{endpointId} read-only",
 		"getMessageV1 GET /v1/messages/{messageId} read-only",
 		"getPublished GET /v2/messages/{messageId} read-only",
 		"getQueue GET /api/v1/resources/queues/{queue} read-only",
 		"getStreamState POST /streams/v1/state/get read-only",
 		"getTaskV1 GET /v1/tasks/{taskId} read-only",
+		"getTopicV1 GET /v1/topics/{topic} read-only",
+		"getURLGroup GET /v2/topics/{topic} read-only",
 		"health GET /health public",
 		"index GET / public",
+		"listEndpointsV1 GET /v1/endpoints read-only",
 		"listEvents GET /v2/events read-only",
 		"listEventsV1 GET /v1/events read-only",
 		"listLogs GET /v2/logs read-only",
@@ -60,7 +70,10 @@ func TestOperations(t *testing.T) {
 		"listMessagesV1 GET /v1/messages read-only",
 		"listQueues GET /api/v1/resources/queues read-only",
 		"listTasksV1 GET /v1/messages/{messageId}/tasks read-only",
+		"listTopicsV1 GET /v1/topics read-only",
+		"listURLGroups GET /v2/topics read-only",
 		"metrics GET /metrics/prometheus public",
+		"moveEndpointV1 PUT /v1/endpoints/{endpointId} read-write",
 		"openapi GET /openapi.json public",
 		"pop GET /api/v1/pop read-write",
 		"popPartition GET /api/v1/pop/queue/{queue}/partition/{partition} read-write",
@@ -70,8 +83,11 @@ func TestOperations(t *testing.T) {
 		"publishV1 POST /v1/publish/{destination} write-only",
 		"push POST /api/v1/push write-only",
 		"registerStream POST /streams/v1/queries read-write",
+		"removeEndpoints DELETE /v2/topics/{topic}/endpoints read-write",
+		"renameTopicV1 PUT /v1/topics/{topic} read-write",
 		"status GET /status read-only",
 		"transaction POST /api/v1/transaction read-write",
+		"upsertEndpoints POST /v2/topics/{topic}/endpoints read-write",
 	}
 	var got []string
 	for _, op := range mustLoad(t).Operations() {
@@ -90,7 +106,7 @@ func TestExamplesPass(t *testing.T) {
 		if takes, _ := op.HasBody(); takes && body == nil {
 			t.Errorf("%s: no request example", op.ID)
 		}
-		params := map[string]string{"queue": "q", "partition": "p", "leaseId": "l", "destination": "http://d/", "messageId": "m", "taskId": "k"}
+		params := map[string]string{"queue": "q", "partition": "p", "leaseId": "l", "destination": "http://d/", "messageId": "m", "taskId": "k", "topic": "t", "endpointId": "e"}
 		if err := op.CheckRequest(httptest.NewRequestWithContext(t.Context(), op.Method, "/", nil), params, body); err != nil {
 			t.Errorf("%s: request example: %v", op.ID, err)
 		}

@@ -38,6 +38,7 @@ type Config struct {
 	MaxBody         int64         // largest request body in bytes; 0 means DefaultMaxBody
 	MaxBodyInFlight int64         // most request body bytes held at once; 0 means DefaultMaxBodyInFlight
 	PopTimeout      time.Duration // wait of a long poll that names none; 0 means DefaultPopTimeout
+	MaxEndpoints    int           // of one topic; 0 means DefaultMaxEndpoints
 	PublishRetries  int           // of messages that name none; 0 means none
 	FromNew         bool          // groups that name no subscription mode start with new messages; false means from the beginning
 	Tracer          trace.Tracer  // records requests; nil means off
@@ -50,6 +51,7 @@ const (
 	DefaultMaxBody         = 64 << 20
 	DefaultMaxBodyInFlight = 512 << 20
 	DefaultPopTimeout      = 30 * time.Second
+	DefaultMaxEndpoints    = 100
 )
 
 // edge is the handler and what its routes share. It is immutable but for the body budget.

@@ -68,6 +68,9 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 	if missing, ok := errors.AsType[*missingError](err); ok {
 		return errorAnswer(http.StatusNotFound, missing.kind+" "+missing.name+" not found")
 	}
+	if quota, ok := errors.AsType[*delivery.TooManyEndpointsError](err); ok {
+		return errorAnswer(http.StatusPreconditionFailed, quota.Error())
+	}
 	if refused, ok := errors.AsType[*request.Error](err); ok {
 		return errorAnswer(http.StatusBadRequest, refused.Text)
 	}
@@ -98,6 +101,10 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return closing(soon(errorAnswer(http.StatusTooManyRequests, errBusy.Error())))
 	case errors.Is(err, errMethod):
 		return errorAnswer(http.StatusMethodNotAllowed, "Method Not Allowed")
+	case errors.Is(err, delivery.ErrTopicExists):
+		return errorAnswer(http.StatusConflict, delivery.ErrTopicExists.Error())
+	case errors.Is(err, delivery.ErrEndpointUsed):
+		return errorAnswer(http.StatusConflict, delivery.ErrEndpointUsed.Error())
 	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, delivery.ErrUnavailable):
 		ex.note(err)
 		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))

@@ -205,6 +205,9 @@ type Config struct {
 	// CleanupEnabled removes such partitions. Variable QUEEN_PARTITION_CLEANUP_ENABLED; default true.
 	CleanupEnabled bool
 
+	// PublishMaxEndpoints bounds the endpoints of one topic. Variable POSTHORN_PUBLISH_MAX_ENDPOINTS; default 100;
+	// 0 means the default.
+	PublishMaxEndpoints int
 	// PublishRetries is how often a message is tried again that does not say. Variable POSTHORN_PUBLISH_RETRIES; default
 	// 3; 0 means never.
 	PublishRetries int

@@ -219,6 +219,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Engine:          engine,
 		Delivery:        deliveries,
 		PublishRetries:  cfg.PublishRetries,
+		MaxEndpoints:    cfg.PublishMaxEndpoints,
 		Spec:            spec,
 		Registry:        registry,
 		Logger:          log,

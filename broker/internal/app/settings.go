@@ -92,6 +92,7 @@ func (c *Config) settings() []*setting {
 		{env: []string{"PARTITION_CLEANUP_DAYS"}, value: integer[int]{&c.CleanupDays, 0, 36_500}, usage: "`days` that an empty and idle partition stays; 0 = 30"},
 		{env: []string{"QUEEN_PARTITION_CLEANUP_ENABLED"}, value: boolean{&c.CleanupEnabled}, usage: "remove partitions that are empty and idle"},
 
+		{env: []string{"POSTHORN_PUBLISH_MAX_ENDPOINTS"}, value: integer[int]{&c.PublishMaxEndpoints, 0, 4096}, usage: "most endpoints of one topic; 0 = 100"},
 		{env: []string{"POSTHORN_PUBLISH_RETRIES"}, value: integer[int]{&c.PublishRetries, 0, math.MaxInt32}, usage: "retries of a message that does not say; 0 = none"},
 		{env: []string{"POSTHORN_PUBLISH_TIMEOUT"}, value: duration{&c.PublishTimeout}, usage: "longest attempt of a delivery, at most 2h; 0 = 30s"},
 		{env: []string{"POSTHORN_PUBLISH_BACKOFF_FACTOR"}, value: fraction{&c.PublishBackoff}, usage: "f in e^(f*n) s before the n-th retry; 0 = 2"},

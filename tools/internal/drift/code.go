@@ -50,8 +50,9 @@ var clientMethods = map[string]string{
 	"extendLease":  "Extend",
 }
 
-// versionOne is why operations of the first version of publishing have no method.
-const versionOne = "the client speaks version 2, which does all that version 1 does"
+// versionOne ends the ids of operations of the first version of publishing. They have no method: the client speaks version
+// 2, which does all that version 1 does.
+const versionOne = "V1"
 
 // forDashboards is why figures about machines have no method.
 const forDashboards = "for dashboards and people, not for programs that use queues"
@@ -71,16 +72,6 @@ var notInClient = map[string]string{
 	"getSystemMetrics":  forDashboards,
 	"getWorkerMetrics":  forDashboards,
 	"getPostgresStats":  forDashboards,
-
-	"publishV1":         versionOne,
-	"listMessagesV1":    versionOne,
-	"getMessageV1":      versionOne,
-	"cancelMessageV1":   versionOne,
-	"listTasksV1":       versionOne,
-	"listMessageLogsV1": versionOne,
-	"getTaskV1":         versionOne,
-	"listEventsV1":      versionOne,
-	"listLogsV1":        versionOne,
 }
 
 // Client checks that every operation has a method of the client in dir.
@@ -106,6 +97,7 @@ func Client(s Subject, dir string) ([]Problem, error) {
 			method = upperFirst(op.ID)
 		}
 		_, left := notInClient[op.ID]
+		left = left || strings.HasSuffix(op.ID, versionOne)
 		switch {
 		case left && methods[method]:
 			p.add("operation "+op.ID, "the client has %s although the drift check lists it as left out", method)
