@@ -149,6 +149,9 @@ func (b *Broker) deleteQueue(w http.ResponseWriter, _ *http.Request, params map[
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name := params["queue"]
+	if b.queues[name] != nil {
+		b.forgetSpooled(name)
+	}
 	if b.queues[name] == nil {
 		if b.has(DeleteUnknown404) {
 			writeJSON(w, http.StatusNotFound, map[string]string{"error": "Queue not found"})
@@ -205,7 +208,7 @@ func (b *Broker) drop(name string) {
 }
 
 func (b *Broker) health(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
-	answer := map[string]string{"status": "healthy", "database": "connected", "engine": engine, "version": version, "encryption": "active"}
+	answer := map[string]any{"status": "healthy", "database": "connected", "engine": engine, "version": version, "encryption": "active"}
 	if b.has(EncryptionHidden) {
 		answer["encryption"] = "off"
 	}
@@ -214,8 +217,20 @@ func (b *Broker) health(w http.ResponseWriter, _ *http.Request, _ map[string]str
 		answer["fsync"], answer["synchronous_commit"], answer["synchronous_standby_names"] = "off", "off", ""
 		answer["postgresVersion"] = "none"
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	answer["maintenanceMode"], answer["popMaintenanceMode"] = b.maintenance, b.popMaintenance
+	answer["spool"] = map[string]any{"messages": len(b.spool), "oldestSeconds": 0, "failed": 0, "healthy": !b.spoolBroken}
+	if b.has(SpoolHidden) {
+		delete(answer, "spool")
+	}
+	if b.down() && !b.has(HealthIgnoresDatabase) {
+		answer["status"], answer["database"] = "unhealthy", "disconnected"
+		writeJSON(w, http.StatusServiceUnavailable, answer)
+		return
+	}
 	if b.has(HealthBare) {
-		answer = map[string]string{"status": "ok"}
+		answer = map[string]any{"status": "ok"}
 	}
 	writeJSON(w, http.StatusOK, answer)
 }

@@ -35,6 +35,13 @@ type Broker struct {
 	seq        int64              // of the last stored message
 	call       int64              // of the push that is being stored
 	spoiled    bool               // the push that is being stored has met a duplicate; for a defect only
+
+	faults         faultState
+	spool          []spooled // oldest first
+	spoolBroken    bool      // its last write failed
+	drainAfter     time.Time // it is not drained before; for a defect only
+	maintenance    bool
+	popMaintenance bool
 }
 
 type queue struct {

@@ -75,6 +75,13 @@ func (b *Broker) table() []route {
 		{"GET", "/api/v1/resources/queues", b.listQueues},
 		{"GET", "/api/v1/resources/queues/{queue}", b.getQueue},
 		{"DELETE", "/api/v1/resources/queues/{queue}", b.deleteQueue},
+		{"GET", "/api/v1/system/maintenance", b.getMaintenance},
+		{"POST", "/api/v1/system/maintenance", b.setMaintenance},
+		{"GET", "/api/v1/system/maintenance/pop", b.getPopMaintenance},
+		{"POST", "/api/v1/system/maintenance/pop", b.setPopMaintenance},
+		{"GET", "/api/v1/system/shared-state", b.getSharedState},
+		{"POST", "/internal/api/notify", b.notify},
+		{"GET", "/api/v1/status/buffers", b.getBuffers},
 		{"GET", "/health", b.health},
 		{"GET", "/status", b.status},
 		{"GET", "/metrics/prometheus", b.metrics},
@@ -82,6 +89,7 @@ func (b *Broker) table() []route {
 		{"GET", "/", b.index},
 		{"GET", "/testing/clock", b.getClock},
 		{"POST", "/testing/clock", b.advanceClock},
+		{"PUT", "/testing/faults", b.setFaults},
 	}
 }
 
@@ -105,7 +113,10 @@ func (b *Broker) serve(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
-			route.handle(w, r, params)
+			b.settleSpool(route)
+			if !b.interrupted(w, route) {
+				route.handle(w, r, params)
+			}
 			return
 		}
 	}

@@ -594,5 +594,5 @@ func Mutations() []Mutation {
 		ClockUnbounded,
 		ClockLags,
 		ClockStands,
-	}, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations)
+	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations)
 }

@@ -78,6 +78,10 @@ func (b *Broker) pop(w http.ResponseWriter, r *http.Request, request popRequest)
 		b.writeError(w, err)
 		return
 	}
+	if b.paused(false) {
+		b.nothing(w)
+		return
+	}
 	body := b.await(r, request)
 	if body == nil {
 		b.nothing(w)
@@ -187,7 +191,11 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 	waits := request.wait || b.has(WaitAlways) && request.timeout != 30*time.Second
 	var held time.Time // since when a batch that is not full is held
 	for {
+		if b.paused(true) {
+			return nil
+		}
 		b.mu.Lock()
+		b.drainSpool()
 		takings := b.find(request)
 		now := time.Now()
 		var hold time.Duration

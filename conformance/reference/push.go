@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 const maxItems = 100_000
 
 type pushItem struct {
+	as                              uuid.UUID // the id that was answered for it before it was buffered; Nil means a new one
 	queue, partition, transactionID string
 	payload                         []byte
 	trace, producer                 string // ignored but by defects
@@ -60,7 +64,12 @@ func (b *Broker) push(w http.ResponseWriter, r *http.Request, _ map[string]strin
 			results[i], results[j] = results[j], results[i]
 		}
 	}
+	b.mu.Lock()
+	failed := b.maintenance && !b.has(MaintenanceFailsQuietly) && slices.ContainsFunc(results, func(r pushResult) bool { return r.Status == "failed" })
+	b.mu.Unlock()
 	switch {
+	case failed:
+		writeJSON(w, http.StatusInternalServerError, results)
 	case b.has(PushAnswers200):
 		writeJSON(w, http.StatusOK, results)
 	case b.has(WrapResults):
@@ -276,10 +285,15 @@ func (b *Broker) store(items []pushItem) []pushResult {
 	b.call++
 	b.spoiled = false
 	results := make([]pushResult, len(items))
+	fates, winners := b.fates(items), map[string]pushResult{}
 	for i := range items {
 		n := i
 		if b.has(ReverseGroups) {
 			n = len(items) - 1 - i
+		}
+		if f := fates[items[n].lane()]; f != stored {
+			results[n] = b.divert(n, items[n], f, winners)
+			continue
 		}
 		results[n] = b.storeItem(n, items[n])
 	}
@@ -299,6 +313,9 @@ func (b *Broker) storeItem(index int, item pushItem) pushResult {
 		p = b.partitionNamed(q, defaultPartition)
 	}
 	m := &message{id: newID(), transactionID: item.transactionID, created: b.now(), payload: item.payload, trace: item.trace, producer: item.producer, sub: item.sub, traceParent: item.traceParent, kept: item.kept}
+	if item.as != uuid.Nil {
+		m.id = item.as
+	}
 	if b.has(LateCommit) {
 		m.hidden = time.Now().Add(100 * time.Millisecond)
 	}

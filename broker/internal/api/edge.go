@@ -193,7 +193,7 @@ func (e *edge) run(rt route, op *openapi.Operation, w http.ResponseWriter, r *ht
 		err = op.CheckRequest(r, c.path, c.body)
 	}
 	if err != nil {
-		return answer{}, err
+		return answer{}, worded(rt, err)
 	}
 	return rt.handle(e, c)
 }

@@ -112,11 +112,11 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 func TestSystemRoutes(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
-	var health map[string]string
+	var health map[string]any
 	b.ask(200, "GET", "/health", "", &health)
 	for key, want := range map[string]string{"status": "healthy", "database": "connected", "engine": "posthorn", "version": "1.2.3"} {
 		if health[key] != want {
-			t.Errorf("health: %s is %q", key, health[key])
+			t.Errorf("health: %s is %v", key, health[key])
 		}
 	}
 	for _, key := range []string{"fsync", "synchronous_commit", "synchronous_standby_names"} {
@@ -843,7 +843,7 @@ func TestUnavailable(t *testing.T) {
 			t.Errorf("not the one line of a failed request: %s", line)
 		}
 	}
-	var health map[string]string
+	var health map[string]any
 	if err := json.Unmarshal(r.body, &health); err != nil || r.status != 503 || health["status"] != "unhealthy" || health["database"] != "disconnected" {
 		t.Errorf("health: %d %s", r.status, r.body)
 	}
@@ -950,6 +950,8 @@ func TestErrorCatalogue(t *testing.T) {
 		"internal":             errors.New("anything else"),
 		"unavailable":          fmt.Errorf("pop: %w", queue.ErrUnavailable),
 		"stopping":             queue.ErrStopped,
+		"switch-required":      errNoSwitch,
+		"no-spool":             queue.ErrNoSpool,
 		"unauthorized":         &auth.Refusal{Reason: "no token"},
 		"publish-unauthorized": errPublishToken,
 		"forbidden":            errForbidden,

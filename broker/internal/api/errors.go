@@ -28,6 +28,7 @@ var (
 	errPublishToken = errors.New("unable to authenticate: invalid token")
 	errForbidden    = errors.New("Insufficient permissions") //nolint:staticcheck // the contract's text
 	errMethod       = errors.New("no such method")
+	errNoSwitch     = errors.New("enabled (boolean) is required")
 	errNonconform   = errors.New("the answer does not conform to the API description")
 )
 
@@ -48,6 +49,7 @@ func missing(err error, kind, name string) error {
 const (
 	internalText    = "internal error"
 	unavailableText = "database unavailable"
+	noSpoolText     = "maintenance needs a spool, and this broker has none"
 	stoppingText    = "broker is stopping"
 
 	unauthorizedText = "Unauthorized"
@@ -85,6 +87,10 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return unheard(ex, errorAnswer(http.StatusForbidden, errForbidden.Error()))
 	case errors.Is(err, errNoRoute):
 		return jsonAnswer(http.StatusNotFound, []byte(`{"error":"Not Found","code":"no_such_route"}`))
+	case errors.Is(err, errNoSwitch):
+		return errorAnswer(http.StatusBadRequest, errNoSwitch.Error())
+	case errors.Is(err, queue.ErrNoSpool):
+		return errorAnswer(http.StatusConflict, noSpoolText)
 	case errors.Is(err, queue.ErrQueueNotFound):
 		return errorAnswer(http.StatusNotFound, "Queue not found")
 	case errors.Is(err, queue.ErrStreamChanged):

@@ -23,6 +23,9 @@ type healthAnswer struct {
 	// Encryption is the state of encryption at rest.
 	Encryption string `json:"encryption"`
 	*durability
+	MaintenanceMode    bool         `json:"maintenanceMode"`
+	PopMaintenanceMode bool         `json:"popMaintenanceMode"`
+	Spool              *spoolHealth `json:"spool,omitzero"` // absent when there is none
 }
 
 // durability are the settings of PostgreSQL on which it rests that what is committed stays.
@@ -43,24 +46,29 @@ func (e *edge) health(c *call) (answer, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, healthDeadline)
 	defer cancel()
 	db, err := e.cfg.Engine.Ping(ctx)
+	modes, b := e.cfg.Engine.Modes(), e.cfg.Engine.Buffer()
+	out := healthAnswer{
+		Status: "healthy", Database: "connected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"),
+		MaintenanceMode: modes.Maintenance, PopMaintenanceMode: modes.PopMaintenance,
+	}
+	if b.Configured {
+		out.Spool = &spoolHealth{Messages: b.Pending, OldestSeconds: b.Age.Seconds(), Failed: b.Failed, Healthy: bufferHealthy(b)}
+	}
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return answer{}, context.Cause(c.ctx)
 		}
 		c.ex.note(err)
-		return encode(http.StatusServiceUnavailable, healthAnswer{
-			Status: "unhealthy", Database: "disconnected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"),
-		})
+		out.Status, out.Database = "unhealthy", "disconnected"
+		return encode(http.StatusServiceUnavailable, out)
 	}
-	return encode(http.StatusOK, healthAnswer{
-		Status: "healthy", Database: "connected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"),
-		durability: &durability{
-			PostgresVersion:         db.Version,
-			Fsync:                   db.Fsync,
-			SynchronousCommit:       db.SynchronousCommit,
-			SynchronousStandbyNames: db.SynchronousStandbyNames,
-		},
-	})
+	out.durability = &durability{
+		PostgresVersion:         db.Version,
+		Fsync:                   db.Fsync,
+		SynchronousCommit:       db.SynchronousCommit,
+		SynchronousStandbyNames: db.SynchronousStandbyNames,
+	}
+	return encode(http.StatusOK, out)
 }
 
 // status is liveness: it touches nothing but this process.

@@ -1,12 +1,14 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/posthorn/posthorn/broker/internal/queue"
 )
 
-// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response).
+// push answers POST /api/v1/push: 201 whatever the statuses of the items (push page, Response), but
+// for maintenance that failed.
 func (e *edge) push(c *call) (answer, error) {
 	items, err := e.pushItems(c)
 	if err != nil {
@@ -14,10 +16,15 @@ func (e *edge) push(c *call) (answer, error) {
 	}
 	e.notePushed(c, items)
 	results, err := e.cfg.Engine.Push(c.ctx, items)
+	status := http.StatusCreated
+	if errors.Is(err, queue.ErrNotSpooled) { // push page, Status codes: the items say which
+		c.ex.note(err)
+		status, err = http.StatusInternalServerError, nil
+	}
 	if err != nil {
 		return answer{}, err
 	}
-	return jsonAnswer(http.StatusCreated, appendPushResults(items, results)), nil
+	return jsonAnswer(status, appendPushResults(items, results)), nil
 }
 
 // pushItems checks the body while it cuts it into items. Transaction ids and payloads stay in the body. The

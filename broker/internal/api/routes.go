@@ -32,7 +32,7 @@ const (
 	consuming
 	// checking routes check the body in their handler, where they read it.
 	checking
-	// testOnly routes exist only where the test clock may be moved.
+	// testOnly routes exist only for tests: those of the clock and of faults.
 	testOnly
 )
 
@@ -55,6 +55,13 @@ var routes = []route{
 	{"listQueues", http.MethodGet, "/api/v1/resources/queues", (*edge).listQueues, 0},
 	{"getQueue", http.MethodGet, "/api/v1/resources/queues/{queue}", (*edge).getQueue, 0},
 	{"deleteQueue", http.MethodDelete, "/api/v1/resources/queues/{queue}", (*edge).deleteQueue, 0},
+	{"getMaintenance", http.MethodGet, "/api/v1/system/maintenance", (*edge).getMaintenance, 0},
+	{"setMaintenance", http.MethodPost, "/api/v1/system/maintenance", (*edge).setMaintenance, 0},
+	{"getPopMaintenance", http.MethodGet, "/api/v1/system/maintenance/pop", (*edge).getPopMaintenance, 0},
+	{"setPopMaintenance", http.MethodPost, "/api/v1/system/maintenance/pop", (*edge).setPopMaintenance, 0},
+	{"getSharedState", http.MethodGet, "/api/v1/system/shared-state", (*edge).getSharedState, 0},
+	{"notify", http.MethodPost, "/internal/api/notify", (*edge).notify, hot},
+	{"getBuffers", http.MethodGet, "/api/v1/status/buffers", (*edge).getBuffers, hot},
 	{"getOverview", http.MethodGet, "/api/v1/resources/overview", (*edge).getOverview, 0},
 	{"listNamespaces", http.MethodGet, "/api/v1/resources/namespaces", (*edge).listNamespaces, 0},
 	{"listTasks", http.MethodGet, "/api/v1/resources/tasks", (*edge).listTasks, 0},
@@ -110,6 +117,7 @@ var routes = []route{
 	{"removeEndpoints", http.MethodDelete, "/v2/topics/{topic}/endpoints", (*edge).removeEndpoints, 0},
 	{"getClock", http.MethodGet, "/testing/clock", (*edge).getClock, testOnly},
 	{"advanceClock", http.MethodPost, "/testing/clock", (*edge).advanceClock, testOnly},
+	{"setFaults", http.MethodPut, "/testing/faults", (*edge).setFaults, testOnly},
 }
 
 // methods are the request methods that a route answers.

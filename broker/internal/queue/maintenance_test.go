@@ -294,3 +294,29 @@ func TestNotify(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestStuckPartitionHoldsNobodyUp lets one partition fail for as long as it takes: pushes to it are buffered
+// without waiting for the drain, in order, and pass through it again afterwards.
+func TestStuckPartitionHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	const statement = 10 * time.Second
+	e := broker(t, pgtest.URL(t), queue.Config{Spool: openSpool(t, t.TempDir()), Faults: fault.NewSet(), StatementTimeout: statement})
+	stuck := fault.Faults{Postgres: fault.Error, Groups: []fault.Group{{Queue: "q", Partition: "p"}}}
+	if err := e.ReplaceFaults(t.Context(), stuck); err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	var want []string
+	for n := range 20 {
+		expect(t, "meanwhile", push(t, e, item("q", "p", fmt.Sprint(n)))[0].Status, queue.Buffered)
+		want = append(want, fmt.Sprint(n))
+	}
+	if took := time.Since(started); took > statement {
+		t.Errorf("the pushes took %v: they waited for a drain that does not come", took)
+	}
+	if err := e.ReplaceFaults(t.Context(), fault.Faults{}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "afterwards", push(t, e, item("q", "p", "20"))[0].Status, queue.Queued)
+	expect(t, "the partition", ids(pop(t, e, queue.PopRequest{Queue: "q"})), append(want, "20"))
+}

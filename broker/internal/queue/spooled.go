@@ -27,7 +27,8 @@ var (
 
 // outage keeps pushes going while PostgreSQL is away, or in maintenance: they go to the spool, and from
 // there to the log when that is over. While a lane has records in the spool, later pushes to it must not
-// overtake them: in the outage they go to the spool as well, afterwards they wait until the lane is drained.
+// overtake them: in the outage they go to the spool as well, afterwards they wait until the lane is drained,
+// unless the drain cannot move it.
 type outage struct {
 	spool *spool.Spool  // nil: what cannot be committed fails
 	drain chan struct{} // wakes the drain
@@ -38,6 +39,7 @@ type outage struct {
 	down        bool
 	maintenance bool
 	behind      map[string][]*pushGroup // wait for their lane to be drained
+	stuck       map[string]struct{}     // lanes that the drain could not move when it last tried
 
 	refusals map[spool.Position]int // the drain's: how often PostgreSQL refused an entry
 }
@@ -45,7 +47,7 @@ type outage struct {
 func newOutage(s *spool.Spool) *outage {
 	return &outage{
 		spool: s, drain: make(chan struct{}, 1), probe: make(chan struct{}, 1), batch: make(chan struct{}, 1),
-		behind: map[string][]*pushGroup{}, refusals: map[spool.Position]int{},
+		behind: map[string][]*pushGroup{}, stuck: map[string]struct{}{}, refusals: map[spool.Position]int{},
 	}
 }
 
@@ -144,10 +146,12 @@ func (o *outage) admit(groups []*pushGroup) (live, spooled []*pushGroup) {
 		case o.diverts():
 			g.maintained = o.maintenance
 			spooled = append(spooled, g)
-		case o.spool.Pending(lane) > 0:
-			o.behind[lane] = append(o.behind[lane], g)
-		default:
+		case o.spool.Pending(lane) == 0:
 			live = append(live, g)
+		case o.isStuck(lane):
+			spooled = append(spooled, g)
+		default:
+			o.behind[lane] = append(o.behind[lane], g)
 		}
 	}
 	return live, spooled
@@ -164,6 +168,29 @@ func (o *outage) release(lanes map[string]struct{}) (released []*pushGroup) {
 		}
 	}
 	return released
+}
+
+// isStuck reports whether nobody should wait for the lane. The caller holds mu.
+func (o *outage) isStuck(lane string) bool {
+	_, stuck := o.stuck[lane]
+	return stuck
+}
+
+// noteStuck notes which of the lanes that a batch was about did not move, and returns the groups that
+// wait for those.
+func (o *outage) noteStuck(lanes, stuck map[string]struct{}) (waiting []*pushGroup) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for lane := range lanes {
+		if _, is := stuck[lane]; !is {
+			delete(o.stuck, lane)
+			continue
+		}
+		o.stuck[lane] = struct{}{}
+		waiting = append(waiting, o.behind[lane]...)
+		delete(o.behind, lane)
+	}
+	return waiting
 }
 
 // takeLate takes the groups out that have waited too long for their lane.
@@ -361,9 +388,11 @@ func (e *Engine) drainBatch(after *spool.Position, stuck *stuckLanes) (more bool
 	moving := entries[:0:0]
 	lanes := map[string]struct{}{}
 	for _, entry := range entries {
-		if !stuck.has(e, entry.Lane) {
+		lanes[entry.Lane] = struct{}{}
+		if stuck.has(e, entry.Lane) {
+			stuck.lanes[entry.Lane] = struct{}{}
+		} else {
 			moving = append(moving, entry)
-			lanes[entry.Lane] = struct{}{}
 		}
 	}
 	homes, err := e.homes(moving)
@@ -374,6 +403,7 @@ func (e *Engine) drainBatch(after *spool.Position, stuck *stuckLanes) (more bool
 		return false, err
 	}
 	failure = e.replay(moving, homes, stuck)
+	e.spoolGroups(o.noteStuck(lanes, stuck.lanes))
 	e.submit(o.release(lanes))
 	return true, failure
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/spool"
 )
 
-func openSpool(t *testing.T, dir string) *spool.Spool {
+func openSpool(t testing.TB, dir string) *spool.Spool {
 	t.Helper()
 	s, err := spool.Open(spool.Config{Dir: dir})
 	if err != nil {

@@ -65,6 +65,14 @@ func (p *peer) operations() map[string]operation {
 		"getQueue":    p.getQueue,
 		"deleteQueue": p.deleteQueue,
 		"health":      p.health,
+
+		"getMaintenance":    p.getMaintenance,
+		"setMaintenance":    p.setMaintenance,
+		"getPopMaintenance": p.getPopMaintenance,
+		"setPopMaintenance": p.setPopMaintenance,
+		"getSharedState":    p.getSharedState,
+		"getBuffers":        p.getBuffers,
+		"notify":            p.notify,
 	}
 	maps.Copy(table, p.statsOperations())
 	return table

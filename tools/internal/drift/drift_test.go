@@ -235,7 +235,7 @@ func TestSpecsFindsUntestedRequirements(t *testing.T) {
 	check("package p\nvar _ = Requirement(\"http.two-words.three\", nil) // Requirement(\"push.one\")", "requirement push.one: no conformance spec")
 	check("package p", "no conformance specs found", "requirement push.one: no conformance spec")
 
-	s.Requirements[0].Needs = []string{"clock", "faults"}
+	s.Requirements[0].Needs = []string{"clock", "restart"}
 	check("package p\nvar _ = Requirement(\"http.two-words.three\", nil)")
 	check("package p\nvar _ = Requirement(\"push.one\", nil)", "requirement push.one: is tested although")
 }
