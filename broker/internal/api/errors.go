@@ -71,7 +71,7 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return errorAnswer(http.StatusNotFound, missing.kind+" "+missing.name+" not found")
 	}
 	if quota, ok := errors.AsType[*delivery.TooManyEndpointsError](err); ok {
-		return errorAnswer(http.StatusPreconditionFailed, quota.Error())
+		return errorAnswer(http.StatusPreconditionFailed, fmt.Sprintf("quota maxEndpointsPerTopic exceeded, current limit: %d", quota.Limit))
 	}
 	if refused, ok := errors.AsType[*request.Error](err); ok {
 		return errorAnswer(http.StatusBadRequest, refused.Text)
@@ -108,9 +108,9 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 	case errors.Is(err, errMethod):
 		return errorAnswer(http.StatusMethodNotAllowed, "Method Not Allowed")
 	case errors.Is(err, delivery.ErrTopicExists):
-		return errorAnswer(http.StatusConflict, delivery.ErrTopicExists.Error())
+		return errorAnswer(http.StatusConflict, "there is a topic of that name")
 	case errors.Is(err, delivery.ErrEndpointUsed):
-		return errorAnswer(http.StatusConflict, delivery.ErrEndpointUsed.Error())
+		return errorAnswer(http.StatusConflict, "the topic has an endpoint of that url or name")
 	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, delivery.ErrUnavailable):
 		ex.note(err)
 		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))

@@ -66,7 +66,7 @@ var (
 type TooManyEndpointsError struct{ Limit int }
 
 func (e *TooManyEndpointsError) Error() string {
-	return fmt.Sprintf("quota maxEndpointsPerTopic exceeded, current limit: %d", e.Limit)
+	return fmt.Sprintf("a topic has at most %d endpoints", e.Limit)
 }
 
 const sqlTopics = `
