@@ -269,6 +269,19 @@ func TestProducerSub(t *testing.T) {
 	}
 }
 
+// TestProducerSubOfTransaction is stored by every way into a queue.
+func TestProducerSubOfTransaction(t *testing.T) {
+	t.Parallel()
+	b := guarded(t)
+	body := `{"operations":[{"type":"push","queue":"subs","payload":1,"producerSub":"mallory"}]}`
+	if r := b.as(tokens["read-write"], "POST", "/api/v1/transaction", body); r.status != 200 || !strings.Contains(string(r.body), `"success":true`) {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	if r := b.as(tokens["read-write"], "GET", "/api/v1/pop/queue/subs?autoAck=true", ""); !strings.Contains(string(r.body), `"producerSub":"read-write-name"`) {
+		t.Errorf("%s", r.body)
+	}
+}
+
 // auditLines are the lines of administrative actions in a log.
 func auditLines(t *testing.T, log string) []map[string]any {
 	t.Helper()
