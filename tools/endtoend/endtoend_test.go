@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	suite := build(t, "conformance/cmd/posthorn-conformance")
 	conforms := func(t *testing.T, args ...string) {
 		t.Helper()
-		if out := run(t, suite, append([]string{"run", "--capability", "clock,encryption,retention", "--out", t.TempDir()}, args...)...); !t.Failed() {
+		if out := run(t, suite, append([]string{"run", "--capability", "clock,encryption,retention,faults,maintenance", "--out", t.TempDir()}, args...)...); !t.Failed() {
 			t.Log(out)
 		}
 	}
@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 		t.Setenv("POSTHORN_TOKENS", strings.Join(accepted, ","))
 		t.Setenv("JWT_ENABLED", "true")
 		t.Setenv("JWT_SECRET", secret)
-		guarded := start(t, "--testing")
+		guarded := start(t, "--testing", "--spool", t.TempDir())
 		t.Setenv("CONFORMANCE_TOKENS", strings.Join(shown, ","))
 		t.Setenv("CONFORMANCE_SIGNING_SECRET", secret)
 		for name, through := range map[string][]string{"wire": nil, "sdk-go": {"--through", "sdk-go"}} {
