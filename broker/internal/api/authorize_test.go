@@ -107,6 +107,50 @@ func TestEveryRouteAndRole(t *testing.T) {
 	}
 }
 
+// contractLevel is the level that the queue contract, section 0, gives an operation.
+func contractLevel(method, path string) string {
+	under := func(prefixes ...string) bool {
+		for _, prefix := range prefixes {
+			if path == strings.TrimSuffix(prefix, "/") || strings.HasPrefix(path, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	switch get := method == http.MethodGet; {
+	case path == "/health", path == "/metrics", path == "/metrics/prometheus", path == "/", path == "/openapi.json", under("/assets/"):
+		return auth.Public
+	case under("/api/v1/system/", "/internal/"), path == "/api/v1/stats/refresh",
+		method == http.MethodDelete && under("/api/v1/consumer-groups/", "/api/v1/resources/queues/"):
+		return "admin"
+	case get && (path == "/status" || under("/api/v1/status/", "/api/v1/analytics/", "/api/v1/resources/", "/api/v1/messages/",
+		"/api/v1/consumer-groups/", "/api/v1/dlq/", "/api/v1/traces/")), path == "/streams/v1/state/get":
+		return "read-only"
+	case path == "/api/v1/push":
+		return "write-only"
+	default:
+		return "read-write"
+	}
+}
+
+// TestLevelsOfTheContract compares the description with the contract, but for what is ours and the publish half.
+func TestLevelsOfTheContract(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	for _, op := range spec(t).Operations() {
+		if isPublish(op.Path) || strings.HasPrefix(op.Path, "/testing/") {
+			continue
+		}
+		seen[op.Access]++
+		if want := contractLevel(op.Method, op.Path); op.Access != want {
+			t.Errorf("%s %s is %s, the contract says %s", op.Method, op.Path, op.Access, want)
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("levels %v", seen)
+	}
+}
+
 // TestUnknownPathsAreReadWrite holds paths without a route to the contract's level, but for the page's files.
 func TestUnknownPathsAreReadWrite(t *testing.T) {
 	t.Parallel()
