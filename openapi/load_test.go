@@ -45,6 +45,7 @@ func TestOperations(t *testing.T) {
 		"createEndpointV1 POST /v1/endpoints read-write",
 		"createTopicV1 POST /v1/topics read-write",
 		"cycleStream POST /streams/v1/cycle read-write",
+		"deleteDeadLetter DELETE /api/v1/messages/{partitionId}/{transactionId} read-write",
 		"deleteEndpointV1 DELETE /v1/endpoints/{endpointId} read-write",
 		"deleteQueue DELETE /api/v1/resources/queues/{queue} admin",
 		"deleteTopicV1 DELETE /v1/topics/{topic} read-write",
@@ -55,6 +56,7 @@ func TestOperations(t *testing.T) {
 		"getClock GET /testing/clock admin",
 		"getEndpointV1 GET /v1/endpoints/{endpointId} read-only",
 		"getMaintenance GET /api/v1/system/maintenance admin",
+		"getMessage GET /api/v1/messages/{partitionId}/{transactionId} read-only",
 		"getMessageV1 GET /v1/messages/{messageId} read-only",
 		"getMetrics GET /metrics public",
 		"getOverview GET /api/v1/resources/overview read-only",
@@ -77,12 +79,14 @@ func TestOperations(t *testing.T) {
 		"getWorkerMetrics GET /api/v1/analytics/worker-metrics read-only",
 		"health GET /health public",
 		"index GET / public",
+		"listDeadLetters GET /api/v1/dlq read-only",
 		"listEndpointsV1 GET /v1/endpoints read-only",
 		"listEvents GET /v2/events read-only",
 		"listEventsV1 GET /v1/events read-only",
 		"listLogs GET /v2/logs read-only",
 		"listLogsV1 GET /v1/logs read-only",
 		"listMessageLogsV1 GET /v1/messages/{messageId}/logs read-only",
+		"listMessages GET /api/v1/messages read-only",
 		"listMessagesV1 GET /v1/messages read-only",
 		"listNamespaces GET /api/v1/resources/namespaces read-only",
 		"listQueueStatus GET /api/v1/status/queues read-only",
@@ -101,11 +105,14 @@ func TestOperations(t *testing.T) {
 		"publish POST /v2/publish/{destination} write-only",
 		"publishBatch POST /v2/batch write-only",
 		"publishV1 POST /v1/publish/{destination} write-only",
+		"purgeDeadLetters DELETE /api/v1/dlq read-write",
 		"push POST /api/v1/push write-only",
 		"refreshStats POST /api/v1/stats/refresh admin",
 		"registerStream POST /streams/v1/queries read-write",
 		"removeEndpoints DELETE /v2/topics/{topic}/endpoints read-write",
 		"renameTopicV1 PUT /v1/topics/{topic} read-write",
+		"replayDeadLetters POST /api/v1/dlq/replay read-write",
+		"retryDeadLetter POST /api/v1/messages/{partitionId}/{transactionId}/retry read-write",
 		"setFaults PUT /testing/faults admin",
 		"setMaintenance POST /api/v1/system/maintenance admin",
 		"setPopMaintenance POST /api/v1/system/maintenance/pop admin",
@@ -130,8 +137,10 @@ func TestExamplesPass(t *testing.T) {
 		if takes, _ := op.HasBody(); takes && body == nil {
 			t.Errorf("%s: no request example", op.ID)
 		}
-		params := map[string]string{"queue": "q", "partition": "p", "leaseId": "l", "destination": "http://d/", "messageId": "m", "taskId": "k", "topic": "t", "endpointId": "e"}
-		if err := op.CheckRequest(httptest.NewRequestWithContext(t.Context(), op.Method, "/", nil), params, body); err != nil {
+		params := map[string]string{
+			"partitionId": "0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b84", "transactionId": "t", "name": "n",
+			"queue": "q", "partition": "p", "leaseId": "l", "destination": "http://d/", "messageId": "m", "taskId": "k", "topic": "t", "endpointId": "e"}
+		if err := op.CheckRequest(httptest.NewRequestWithContext(t.Context(), op.Method, "/?queue=q", nil), params, body); err != nil {
 			t.Errorf("%s: request example: %v", op.ID, err)
 		}
 		for _, status := range op.Statuses() {

@@ -12,6 +12,7 @@ import (
 
 type ackItem struct {
 	transactionID, partitionID, leaseID string
+	reason                              string
 	verb                                verb
 }
 
@@ -192,7 +193,7 @@ func (b *Broker) parseAck(at string, o object) (ackItem, error) {
 	if item.leaseID, err = read(at, "leaseId"); err != nil {
 		return item, err
 	}
-	if _, err = read(at, "error"); err != nil {
+	if item.reason, err = read(at, "error"); err != nil {
 		return item, err
 	}
 	item.verb = b.verbOf(status, !null(o["status"]))
@@ -239,6 +240,7 @@ type resolved struct {
 	index  int
 	offset int
 	verb   verb
+	reason string
 }
 
 func (b *Broker) ack(group string, items []ackItem) []ackResult {
@@ -319,7 +321,7 @@ func (b *Broker) ackGroupOf(group, partitionID, leaseID string, indexes []int, i
 	var found []resolved
 	for _, i := range indexes {
 		if offset, ok := b.resolve(p, c, items[i].transactionID); ok {
-			found = append(found, resolved{index: i, offset: offset, verb: items[i].verb})
+			found = append(found, resolved{index: i, offset: offset, verb: items[i].verb, reason: items[i].reason})
 			continue
 		}
 		if b.has(UnresolvableSucceeds) {
@@ -525,9 +527,10 @@ func (b *Broker) refuseMessage(p *partition, c *cursor, item resolved, at int, f
 	if b.has(LimitZeroIsThree) && limit == 0 {
 		limit = 3
 	}
+	charged := c.retries
 	switch item.verb {
 	case deadLetter:
-		b.discard(c, item.offset, true, result)
+		b.discard(p, c, item, true, charged, result)
 	case nack:
 		c.retries++
 		if b.has(ChargePerItem) {
@@ -546,7 +549,7 @@ func (b *Broker) refuseMessage(p *partition, c *cursor, item resolved, at int, f
 			}
 		}
 		if c.retries > limit && !b.has(BudgetEndless) {
-			b.discard(c, item.offset, hasDLQ, result)
+			b.discard(p, c, item, hasDLQ, charged, result)
 		}
 	case retry, complete:
 	}
@@ -566,16 +569,16 @@ func (b *Broker) refuseMessage(p *partition, c *cursor, item resolved, at int, f
 }
 
 // discard moves the cursor past a message that is not to be delivered again.
-func (b *Broker) discard(c *cursor, offset int, filed bool, result *ackResult) {
+func (b *Broker) discard(p *partition, c *cursor, item resolved, filed bool, charged int, result *ackResult) {
 	if !b.has(DeadLetterStays) {
-		c.committed = offset + 1
+		c.committed = item.offset + 1
 	}
 	if b.has(DeadLetterTakesTail) && c.lease != nil {
 		c.committed = c.lease.end
 	}
 	c.retries = 0
 	if filed {
-		c.deadLetters++
+		b.file(p, c, item.offset, charged, item.reason)
 	}
 	result.DLQ = filed && !b.has(DLQNotReported)
 }

@@ -37,14 +37,13 @@ func (b *Broker) countsOf(p *partition) counts {
 	if b.has(RemovedStillCounted) {
 		start = 0
 	}
-	c := counts{total: len(p.messages) - start}
+	c := counts{total: len(p.messages) - start, deadLetter: b.deadIn(p)}
 	if b.has(TotalsMiscounted) {
 		c.total++
 	}
 	slowest, leased := start, 0
 	first := true
 	for _, cursor := range p.cursors {
-		c.deadLetter += cursor.deadLetters
 		held := 0
 		if b.live(cursor.lease) {
 			held = max(0, cursor.lease.end-max(cursor.committed, start))
@@ -204,6 +203,7 @@ func (b *Broker) drop(name string) {
 		delete(b.partitions, p.id)
 	}
 	delete(b.queues, name)
+	b.dead = slices.DeleteFunc(b.dead, func(d *filing) bool { return d.p.queue == q })
 	b.order = slices.DeleteFunc(b.order, func(other *queue) bool { return other == q })
 }
 

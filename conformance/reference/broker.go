@@ -31,6 +31,7 @@ type Broker struct {
 	order      []*queue // in order of creation
 	partitions map[uuid.UUID]*partition
 	streams    map[string]*stream // by name
+	dead       []*filing          // in order of their failures
 	changed    chan struct{}      // closed and replaced whenever a parked pop may find something
 	seq        int64              // of the last stored message
 	call       int64              // of the push that is being stored
@@ -94,11 +95,10 @@ type message struct {
 
 // cursor is the state of one (partition, group).
 type cursor struct {
-	committed   int         // offset of the first message that is not committed
-	retries     int         // failed acks charged to the budget
-	attempts    map[int]int // deliveries by offset
-	lease       *lease
-	deadLetters int
+	committed int         // offset of the first message that is not committed
+	retries   int         // failed acks charged to the budget
+	attempts  map[int]int // deliveries by offset
+	lease     *lease
 }
 
 type lease struct {

@@ -594,5 +594,5 @@ func Mutations() []Mutation {
 		ClockUnbounded,
 		ClockLags,
 		ClockStands,
-	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations)
+	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations, messageMutations)
 }

@@ -147,8 +147,11 @@ func (b *Broker) unused(p *partition) bool {
 	if b.has(CleanupAfterWeek) {
 		idle = 7 * 24 * time.Hour
 	}
+	if b.deadIn(p) > 0 && !b.has(DeadLettersNotPinned) {
+		return false
+	}
 	for _, c := range p.cursors {
-		if c.deadLetters > 0 && !b.has(DeadLettersNotPinned) || b.live(c.lease) {
+		if b.live(c.lease) {
 			return false
 		}
 	}

@@ -944,6 +944,11 @@ func TestErrorCatalogue(t *testing.T) {
 		"queue-not-found":      fmt.Errorf("read: %w", queue.ErrQueueNotFound),
 		"stream-changed":       fmt.Errorf("register: %w", queue.ErrStreamChanged),
 		"cross-site":           errCrossOrigin,
+
+		"stored-message-not-found": fmt.Errorf("look: %w", queue.ErrMessageNotFound),
+		"filters-too-broad":        queue.ErrTooBroad,
+		"message-unreadable":       fmt.Errorf("replay: %w", &queue.UnreadableError{Err: errors.New("no key")}),
+
 		"foreign-host":         errForeignHost,
 		"body-too-large":       errTooLarge,
 		"too-many-requests":    errBusy,

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"github.com/posthorn/posthorn/broker/internal/auth"
 	"github.com/posthorn/posthorn/broker/internal/delivery"
 	"github.com/posthorn/posthorn/broker/internal/delivery/request"
@@ -51,6 +53,8 @@ const (
 	unavailableText = "database unavailable"
 	noSpoolText     = "maintenance needs a spool, and this broker has none"
 	stoppingText    = "broker is stopping"
+	missingText     = "Message not found"
+	unreadableText  = "the message cannot be decrypted"
 
 	unauthorizedText = "Unauthorized"
 )
@@ -95,6 +99,13 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return errorAnswer(http.StatusNotFound, "Queue not found")
 	case errors.Is(err, queue.ErrStreamChanged):
 		return errorAnswer(http.StatusConflict, "the query is registered with another config_hash")
+	case errors.Is(err, queue.ErrMessageNotFound):
+		return messageNotFound(err)
+	case isUnreadable(err):
+		ex.note(err)
+		return errorAnswer(http.StatusConflict, unreadableText)
+	case errors.Is(err, queue.ErrTooBroad):
+		return errorAnswer(http.StatusBadRequest, "bad query: the filters cover too many partitions: name a queue or a partition")
 	case errors.Is(err, errTooLarge):
 		return closing(errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody)))
 	case errors.Is(err, errSlowBody), errors.Is(err, errCutBody):
@@ -122,6 +133,39 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		ex.note(err)
 		return errorAnswer(http.StatusInternalServerError, internalText)
 	}
+}
+
+func isUnreadable(err error) bool {
+	_, unreadable := errors.AsType[*queue.UnreadableError](err)
+	return unreadable
+}
+
+// noDeadLetterError is a dead letter that was to be changed and is not there.
+type noDeadLetterError struct {
+	error
+
+	partition     uuid.UUID
+	transactionID string
+}
+
+func (e *noDeadLetterError) Unwrap() error { return e.error }
+
+// noDeadLetter adds to an error which dead letter it is about.
+func noDeadLetter(err error, partition uuid.UUID, transactionID string) error {
+	return &noDeadLetterError{err, partition, transactionID}
+}
+
+// messageNotFound is flat where a message was looked for; where a dead letter was to be changed it says which.
+func messageNotFound(err error) answer {
+	ans := errorAnswer(http.StatusNotFound, missingText)
+	if missing, ok := errors.AsType[*noDeadLetterError](err); ok {
+		b := append(make([]byte, 0, 192+len(missing.transactionID)), `{"success":false,"partitionId":`...)
+		b = appendUUID(b, missing.partition)
+		b = appendField(b, "transactionId", missing.transactionID)
+		b = appendField(b, "error", missingText)
+		ans.body = append(b, '}')
+	}
+	return ans
 }
 
 // errorAnswer is the flat error body, valid JSON whatever the text quotes.

@@ -347,6 +347,11 @@ func TestWireTypesMatchTheDescription(t *testing.T) {
 	pop := queue.PopResult{LeaseID: "l", Group: "g", Partitions: []queue.PoppedPartition{{Queue: "q", Name: "p", ID: id, Messages: []queue.Message{message}}}}
 	counts := partitionCounts{}
 	stats := partitionRow{ID: id.String(), Name: "p", CreatedAt: timeText(now), Stats: counts, OldestMessage: &text, NewestMessage: &text}
+	stored := queue.StoredMessage{Message: message, LeaseUntil: now}
+	tail, err := encode(200, messageTail{ErrorMessage: &text, ConsumerGroups: []messageGroup{{LeaseExpiresAt: &text}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		operation string
 		status    int
@@ -374,6 +379,17 @@ func TestWireTypesMatchTheDescription(t *testing.T) {
 		{"notify", 200, notifyAnswer{}},
 		{"getBuffers", 200, buffersAnswer{}},
 		{"setFaults", 200, faultsBody{Postgres: "error", Spool: "error", Groups: []string{"q/p"}, Times: 1}},
+		{"listMessages", 200, appendMessagePage(queue.MessagePage{Messages: []queue.StoredMessage{stored}})},
+		{"getMessage", 200, append(append(appendStored(nil, &stored), ','), tail.body[1:]...)},
+		{"getMessage", 404, (&edge{}).answerError(nil, queue.ErrMessageNotFound).body},
+		{"deleteDeadLetter", 200, deletedDeadLetter{}},
+		{"deleteDeadLetter", 404, (&edge{}).answerError(nil, noDeadLetter(queue.ErrMessageNotFound, id, "t")).body},
+		{"listDeadLetters", 200, appendDeadLetterPage(queue.DeadLetterPage{Entries: []queue.DeadLetterEntry{{Message: message}}}, 1, 0)},
+		{"purgeDeadLetters", 200, purgedDeadLetters{}},
+		{"retryDeadLetter", 200, appendReplayed(queue.Replayed{Queue: "q", Partition: "p", Result: queue.PushResult{Status: queue.Queued}})},
+		{"replayDeadLetters", 200, replayedDeadLetters{}},
+		{"health", 200, healthAnswer{durability: &durability{}}},
+		{"health", 503, healthAnswer{}},
 		{"status", 200, statusAnswer{}},
 		{"getClock", 200, clockAnswer{}},
 		{"advanceClock", 200, clockAnswer{}},

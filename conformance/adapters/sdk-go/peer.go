@@ -73,6 +73,15 @@ func (p *peer) operations() map[string]operation {
 		"getSharedState":    p.getSharedState,
 		"getBuffers":        p.getBuffers,
 		"notify":            p.notify,
+
+		"listMessages":     p.listMessages,
+		"getMessage":       p.getMessage,
+		"deleteDeadLetter": p.deleteDeadLetter,
+		"listDeadLetters":  p.listDeadLetters,
+		"purgeDeadLetters": p.purgeDeadLetters,
+
+		"retryDeadLetter":   p.retryDeadLetter,
+		"replayDeadLetters": p.replayDeadLetters,
 	}
 	maps.Copy(table, p.statsOperations())
 	return table
@@ -106,7 +115,7 @@ func encode(value any) ([]byte, error) {
 	if raw, ok := value.(rawBody); ok {
 		return raw, nil
 	}
-	batch, ok := value.(batch)
+	batch, ok := value.(interface{ encode() ([]byte, error) })
 	if !ok {
 		body, err := json.Marshal(value)
 		if err != nil {
