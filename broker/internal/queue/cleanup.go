@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Partitions that have been empty and idle for long are removed, with their cursors and their last
-// segment's row. It is done like an append: under the lock of the shard's head, which it moves. A push that
+// Partitions that have been empty and idle for long are removed, with their cursors, what streams keep for
+// them and their last segment's row. It is done like an append: under the lock of the shard's head, which it moves. A push that
 // comes first keeps the partition, since it is not empty any more; one that comes after finds the head moved,
 // learns from the flush row that the partition is gone, and creates it anew: a new id, offsets from 0.
 
@@ -94,6 +94,9 @@ with doomed as materialized (
     delete from cursor where partition_id in (select id from doomed)
 ), counts as (
     delete from partition_count where partition_id in (select id from doomed)
+), states as (
+    delete from stream_state s using stream_query q, doomed d join partition p on p.id = d.id
+    where s.query_id = q.id and s.partition_uuid = p.uuid
 ), gone as (
     delete from partition where id in (select id from doomed) returning id
 )

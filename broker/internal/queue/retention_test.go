@@ -286,6 +286,15 @@ func TestPartitionsAreCleanedUp(t *testing.T) {
 	expect(t, "popped elsewhere", len(ids(pop(t, other, queue.PopRequest{Queue: "q", AutoAck: true}))), 1)
 	ackAll(t, e, pop(t, e, queue.PopRequest{Queue: "dead"}), queue.DeadLetter)
 	before := partitionID(t, e, "q")
+	db := pgtest.Admin(t, url)
+	if _, err := db.Exec(t.Context(), `
+with query as (
+    insert into stream_query (uuid, name, source_queue, sink_queue, config_hash, created_at, updated_at)
+    values (gen_random_uuid(), 's', 'q', '', '', clock_timestamp(), clock_timestamp()) returning id
+)
+insert into stream_state select query.id, uuid, 'key', '1', clock_timestamp() from query, partition`); err != nil {
+		t.Fatal(err)
+	}
 	advance(t, e, 29*day)
 	expect(t, "before 30 days", partitionID(t, e, "q"), before)
 	advance(t, e, 2*day)
@@ -297,7 +306,7 @@ func TestPartitionsAreCleanedUp(t *testing.T) {
 	}
 	expect(t, "inside the window", push(t, other, item("wide", "p", "1"))[0].Status, queue.Duplicate)
 
-	db := pgtest.Admin(t, url)
+	expect(t, "what streams keep", number(t, db, `select count(*) from stream_state`), 3)
 	expect(t, "rows of the partition", number(t, db, `
 select (select count(*) from partition) + (select count(*) from segment where partition_id not in (select id from partition))
      + (select count(*) from cursor where partition_id not in (select id from partition))`), 3)
