@@ -94,9 +94,9 @@ func acks(a acknowledgment) string {
 	return `{"type":"ack",` + string(text)[1:]
 }
 
-// unlocked is an ack that names no lease.
-func unlocked(m message, status string) acknowledgment {
-	a := of(m, status)
+// unlocked completes a message and names no lease.
+func unlocked(m message) acknowledgment {
+	a := of(m, "completed")
 	a.LeaseID = ""
 	return a
 }
@@ -378,7 +378,7 @@ var _ = suite.Requirement("transaction.ack.unresolvable", func(ctx context.Conte
 
 var _ = suite.Requirement("transaction.ack.rejected", func(ctx context.Context, t *suite.Target) {
 	_, messages := popNumbers(ctx, t, 1)
-	stale, stranger := of(messages[0], "completed"), unlocked(messages[0], "completed")
+	stale, stranger := of(messages[0], "completed"), unlocked(messages[0])
 	stale.LeaseID = "0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"
 	stranger.ConsumerGroup = "strangers"
 	for _, bad := range []acknowledgment{stale, stranger} {
@@ -388,7 +388,7 @@ var _ = suite.Requirement("transaction.ack.rejected", func(ctx context.Context, 
 
 var _ = suite.Requirement("transaction.ack.holder", func(ctx context.Context, t *suite.Target) {
 	queue, messages := popNumbers(ctx, t, 1)
-	answer := transact(ctx, t, []string{"0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"}, acks(unlocked(messages[0], "completed")))
+	answer := transact(ctx, t, []string{"0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"}, acks(unlocked(messages[0])))
 	Expect(answer.Success).To(BeTrue(), answer.Error)
 	Expect(drain(ctx, t, queue)).To(BeEmpty())
 })
@@ -398,12 +398,12 @@ var _ = suite.Requirement("transaction.ack.required-lease", func(ctx context.Con
 	Expect(ack(ctx, t, of(messages[0], "retry")).Success).To(BeTrue()) // which releases the lease
 	const other = "0198f2c1-5e21-7a02-8f00-1b2c3d4e5f60"
 	over := messages[0].LeaseID
-	bare := acks(unlocked(messages[0], "completed"))
+	bare := acks(unlocked(messages[0]))
 	for _, leases := range [][]string{{over}, {other, other}} {
 		rolledBack(transact(ctx, t, leases, bare), "QTXN")
 	}
 	for i, leases := range [][]string{{over, other}, nil} {
-		answer := transact(ctx, t, leases, acks(unlocked(messages[i], "completed")))
+		answer := transact(ctx, t, leases, acks(unlocked(messages[i])))
 		Expect(answer.Success).To(BeTrue(), answer.Error)
 	}
 	Expect(drain(ctx, t, queue)).To(BeEmpty())

@@ -162,3 +162,69 @@ func TestTransactionsAreWholeThroughKills(t *testing.T) {
 		})
 	}
 }
+
+// TestOutboxThroughKills ends the broker that moves the outbox with SIGKILL at each step of a move. The
+// one that takes over delivers each message once, in order.
+func TestOutboxThroughKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and kills brokers")
+	}
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "posthorn")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build the broker: %v\n%s", err, out)
+	}
+	for _, name := range []string{"also", "locked", "appended", "marked", "committed"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const messages = 20
+			database := pgtest.URL(t)
+			victim := &process{
+				binary: binary, database: database, spool: t.TempDir(),
+				flags: []string{"--testing"}, environment: []string{"POSTHORN_FAILPOINTS=queue.transact." + name + ":3"},
+			}
+			victim.start(t)
+			ended := make(chan struct{})
+			go func() {
+				_ = victim.cmd.Wait()
+				close(ended)
+			}()
+			admin := pgtest.Admin(t, database)
+			var want []string
+			pushed := func(n int) {
+				t.Helper()
+				id := fmt.Sprintf("m%03d", n)
+				if _, err := admin.Exec(t.Context(), `select posthorn.push('q', 'p', '1', $1)`, id); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, id)
+			}
+			n := 0
+			for alive := true; alive; n++ {
+				pushed(n)
+				select {
+				case <-ended:
+					alive = false
+				case <-time.After(30 * time.Millisecond):
+				}
+				if n > 1000 {
+					t.Fatal("the broker does not end")
+				}
+			}
+			for range messages {
+				pushed(n)
+				n++
+			}
+			survivor := &process{binary: binary, database: database, spool: t.TempDir()}
+			survivor.start(t)
+			t.Cleanup(func() { survivor.end(syscall.SIGTERM) })
+			var got []string
+			for deadline := time.Now().Add(60 * time.Second); len(got) < len(want) && time.Now().Before(deadline); pause(t.Context(), 50*time.Millisecond) {
+				got = append(got, contents(t, *survivor.url.Load(), "q")...)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("delivered %v, want %v", got, want)
+			}
+		})
+	}
+}

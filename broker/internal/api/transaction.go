@@ -142,7 +142,7 @@ func (op *transactionOperation) add(at string, b *queue.Bundle, order *[]bool) e
 	}
 	if op.Items == nil {
 		*order = append(*order, true)
-		item, err := op.transactionItem.item(at)
+		item, err := op.item(at)
 		b.Push = append(b.Push, item)
 		return err
 	}

@@ -71,6 +71,12 @@ CREATE TABLE IF NOT EXISTS posthorn_migration (
 	// the lock held.
 	lockMigrations = `LOCK TABLE posthorn_migration IN EXCLUSIVE MODE`
 
+	// New tables go where the first ones went, whatever schema the search path begins with by then: a role
+	// of the name posthorn has the schema of that name first once it exists.
+	pinSchema = `
+SELECT set_config('search_path', quote_ident(n.nspname), true)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'posthorn_migration'::regclass`
+
 	recordMigration = `INSERT INTO posthorn_migration (version, name, checksum) VALUES ($1, $2, $3)`
 )
 
@@ -236,6 +242,9 @@ func apply(ctx context.Context, pool *pgxpool.Pool, known []migration, m migrati
 		}
 		if !slices.Contains(pending, m) {
 			return nil
+		}
+		if _, err := tx.Exec(ctx, pinSchema); err != nil {
+			return err
 		}
 		// The simple protocol takes a file of several statements.
 		if _, err := tx.Conn().PgConn().Exec(ctx, m.sql).ReadAll(); err != nil {

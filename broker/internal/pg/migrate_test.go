@@ -199,3 +199,17 @@ func TestMigrateTheRealSchema(t *testing.T) {
 		t.Error("no migration was applied")
 	}
 }
+
+// TestMigrationsStayInOneSchema makes a schema that comes first in the search path on the way.
+func TestMigrationsStayInOneSchema(t *testing.T) {
+	t.Parallel()
+	pool := open(t, pg.Config{URL: pgtest.EmptyURL(t)})
+	schema := files("0001_schema.sql", `DO $$ BEGIN EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', current_user); END $$`, "0002_table.sql", `CREATE TABLE later (n int)`)
+	if err := pg.MigrateFiles(deadline(t), pool, schema); err != nil {
+		t.Fatal(err)
+	}
+	const together = `SELECT count(DISTINCT schemaname) FROM pg_tables WHERE tablename IN ('posthorn_migration', 'later')`
+	if got := scan[int](t, pool, together); got != 1 {
+		t.Errorf("the tables are in %d schemas", got)
+	}
+}

@@ -267,6 +267,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.goLoop(e.statsLoop)
 	e.goLoop(e.trafficLoop)
 	e.goLoop(e.retentionLoop)
+	e.goLoop(e.outboxLoop)
 	drain, stopDrain := context.WithCancel(context.WithoutCancel(ctx))
 	e.stopDrain = stopDrain
 	e.drains.Go(func() { e.drainLoop(drain) })

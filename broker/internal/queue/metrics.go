@@ -39,6 +39,7 @@ type metrics struct {
 	claimConflicts prometheus.Counter
 
 	transactions *prometheus.CounterVec
+	outboxMoved  prometheus.Counter
 
 	ackRequests  *prometheus.CounterVec
 	acks         *prometheus.CounterVec
@@ -91,6 +92,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		claimSeconds:       histogram("claim_seconds", "Time of a statement that claims messages for waiting pops, its commit included.", times),
 		coldReads:          counter("pop_cold_reads_total", "Partitions whose messages were read from PostgreSQL for a pop."),
 		claimConflicts:     counter("claim_conflicts_total", "Claims that found a cursor different from what was known."),
+		outboxMoved:        counter("outbox_moved_total", "Messages that this broker moved from the outbox to the log."),
 		transactions:       vector("transactions_total", "Transactions by outcome.", "outcome"),
 		ackRequests:        vector("ack_requests_total", "Ack requests by outcome: ok when they could be looked at, whatever became of their items.", "outcome"),
 		ackBatch:           histogram("ack_batch_items", "Items per ack request.", sizes),
@@ -106,7 +108,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		registry.MustRegister(
 			m.pushes, m.pushBatch, m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
 			m.appendConflicts, m.connectionsDropped, m.pops, m.popMessages, m.popBatch, m.claims, m.claimSeconds, m.coldReads,
-			m.claimConflicts, m.transactions, m.ackRequests, m.ackBatch, m.ackSeconds, m.acks, m.deadLetters, m.ackConflicts,
+			m.claimConflicts, m.transactions, m.outboxMoved, m.ackRequests, m.ackBatch, m.ackSeconds, m.acks, m.deadLetters, m.ackConflicts,
 			m.removedMessages, m.removedSegments, m.partitionsRemoved,
 			gauge("pops_parked", "Pops that wait for a message.", func() float64 { return float64(e.pops.parked()) }),
 			gauge("dedup_bytes", "Memory of the deduplication, estimated.", func() float64 { return float64(e.dedupBytes()) }),
