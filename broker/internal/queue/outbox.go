@@ -86,7 +86,7 @@ type mover struct {
 // outboxLoop moves the outbox while no other broker does.
 func (e *Engine) outboxLoop(ctx context.Context) {
 	m := &mover{engine: e, id: uuid.New(), stuck: map[laneKey]time.Time{}}
-	defer m.leave()
+	defer m.leave(context.WithoutCancel(ctx))
 	pause := outboxBusy
 	for {
 		select {
@@ -115,9 +115,9 @@ func (e *Engine) outboxLoop(ctx context.Context) {
 }
 
 // leave lets another broker take over at once.
-func (m *mover) leave() {
+func (m *mover) leave(ctx context.Context) {
 	e := m.engine
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, _ = e.pool.Exec(ctx, sqlLeaveMover, m.id) // otherwise they wait for the lease
 }
