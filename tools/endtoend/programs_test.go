@@ -157,6 +157,12 @@ func (b *broker) logTail() string {
 func start(t *testing.T, args ...string) *broker {
 	t.Helper()
 	t.Setenv("DATABASE_URL", shared.databaseURL)
+	return startOn(t, args...)
+}
+
+// startOn starts a broker on the database of the environment, stopped at the end of the test.
+func startOn(t *testing.T, args ...string) *broker {
+	t.Helper()
 	b, err := startBroker(context.WithoutCancel(t.Context()), t.TempDir(), "serve", args...)
 	if err != nil {
 		t.Fatal(err)

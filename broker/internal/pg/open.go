@@ -155,7 +155,7 @@ func (c Config) pool() (*pgxpool.Config, error) {
 	// A statement whose deadline passes is cancelled at the server too: it must not wait for a lock
 	// and take effect long after its caller was told that it failed.
 	conn.BuildContextWatcherHandler = func(pgConn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: pgConn, DeadlineDelay: cancelGrace}
+		return &canceller{conn: pgConn}
 	}
 	conn.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool { return !discards(err) }
 
@@ -168,9 +168,6 @@ func (c Config) pool() (*pgxpool.Config, error) {
 	conn.RuntimeParams["tcp_user_timeout"] = milliseconds(c.UserTimeout)
 	return poolCfg, nil
 }
-
-// cancelGrace is how long a cancelled statement has to answer before its connection is given up.
-const cancelGrace = time.Second
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
