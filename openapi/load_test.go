@@ -45,6 +45,8 @@ func TestOperations(t *testing.T) {
 		"createEndpointV1 POST /v1/endpoints read-write",
 		"createTopicV1 POST /v1/topics read-write",
 		"cycleStream POST /streams/v1/cycle read-write",
+		"deleteConsumerGroup DELETE /api/v1/consumer-groups/{group} admin",
+		"deleteConsumerGroupQueue DELETE /api/v1/consumer-groups/{group}/queues/{queue} admin",
 		"deleteDeadLetter DELETE /api/v1/messages/{partitionId}/{transactionId} read-write",
 		"deleteEndpointV1 DELETE /v1/endpoints/{endpointId} read-write",
 		"deleteQueue DELETE /api/v1/resources/queues/{queue} admin",
@@ -54,6 +56,7 @@ func TestOperations(t *testing.T) {
 		"getAnalytics GET /api/v1/status/analytics read-only",
 		"getBuffers GET /api/v1/status/buffers read-only",
 		"getClock GET /testing/clock admin",
+		"getConsumerGroup GET /api/v1/consumer-groups/{group} read-only",
 		"getEndpointV1 GET /v1/endpoints/{endpointId} read-only",
 		"getMaintenance GET /api/v1/system/maintenance admin",
 		"getMessage GET /api/v1/messages/{partitionId}/{transactionId} read-only",
@@ -79,6 +82,8 @@ func TestOperations(t *testing.T) {
 		"getWorkerMetrics GET /api/v1/analytics/worker-metrics read-only",
 		"health GET /health public",
 		"index GET / public",
+		"laggingPartitions GET /api/v1/consumer-groups/lagging read-only",
+		"listConsumerGroups GET /api/v1/consumer-groups read-only",
 		"listDeadLetters GET /api/v1/dlq read-only",
 		"listEndpointsV1 GET /v1/endpoints read-only",
 		"listEvents GET /v2/events read-only",
@@ -113,10 +118,13 @@ func TestOperations(t *testing.T) {
 		"renameTopicV1 PUT /v1/topics/{topic} read-write",
 		"replayDeadLetters POST /api/v1/dlq/replay read-write",
 		"retryDeadLetter POST /api/v1/messages/{partitionId}/{transactionId}/retry read-write",
+		"seek POST /api/v1/consumer-groups/{group}/queues/{queue}/seek read-write",
+		"seekPartition POST /api/v1/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek read-write",
 		"setFaults PUT /testing/faults admin",
 		"setMaintenance POST /api/v1/system/maintenance admin",
 		"setPopMaintenance POST /api/v1/system/maintenance/pop admin",
 		"status GET /status read-only",
+		"subscribe POST /api/v1/consumer-groups/{group}/subscription read-write",
 		"transaction POST /api/v1/transaction read-write",
 		"upsertEndpoints POST /v2/topics/{topic}/endpoints read-write",
 	}
@@ -139,7 +147,8 @@ func TestExamplesPass(t *testing.T) {
 		}
 		params := map[string]string{
 			"partitionId": "0198f2c1-4d3a-7c10-9f2b-6a1e5d0c7b84", "transactionId": "t", "name": "n",
-			"queue": "q", "partition": "p", "leaseId": "l", "destination": "http://d/", "messageId": "m", "taskId": "k", "topic": "t", "endpointId": "e"}
+			"queue": "q", "partition": "p", "leaseId": "l", "group": "g", "destination": "http://d/", "messageId": "m", "taskId": "k", "topic": "t", "endpointId": "e",
+		}
 		if err := op.CheckRequest(httptest.NewRequestWithContext(t.Context(), op.Method, "/?queue=q", nil), params, body); err != nil {
 			t.Errorf("%s: request example: %v", op.ID, err)
 		}
@@ -252,7 +261,7 @@ func TestUncompiled(t *testing.T) {
 	t.Parallel()
 	for _, line := range mustLoad(t).Uncompiled() {
 		label, _, _ := strings.Cut(line, ":")
-		if label != "advanceClock request" {
+		if label != "advanceClock request" && label != "getConsumerGroup 200" {
 			t.Errorf("not compiled: %s", line)
 		}
 	}

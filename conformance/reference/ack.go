@@ -376,6 +376,7 @@ func (b *Broker) resolve(p *partition, c *cursor, transactionID string) (int, bo
 // settle judges the items of one (partition, lease) together.
 func (b *Broker) settle(p *partition, c *cursor, found []resolved, results []ackResult) {
 	before := c.committed
+	c.touched = b.now()
 	lowest, highest := -1, -1 // indexes into found: the negative item that bounds, the completion that commits
 	for i, item := range found {
 		result := &results[item.index]

@@ -43,6 +43,7 @@ type Broker struct {
 	drainAfter     time.Time // it is not drained before; for a defect only
 	maintenance    bool
 	popMaintenance bool
+	seeks          int64 // how many there were; for a defect only
 }
 
 type queue struct {
@@ -62,6 +63,9 @@ type queue struct {
 type registration struct {
 	after int64     // messages up to this seq are not for the group
 	from  time.Time // messages created before it are not for the group; zero means all are
+
+	created time.Time
+	since   time.Time // what is said of both; zero with mode all
 }
 
 type partition struct {
@@ -99,6 +103,7 @@ type cursor struct {
 	retries   int         // failed acks charged to the budget
 	attempts  map[int]int // deliveries by offset
 	lease     *lease
+	touched   time.Time // of the last pop or ack
 }
 
 type lease struct {
@@ -122,7 +127,7 @@ func New(mutations ...Mutation) *Broker {
 	for _, mutation := range mutations {
 		b.mutations[mutation] = true
 	}
-	b.routes = slices.Concat(b.table(), b.statsTable())
+	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable())
 	return b
 }
 

@@ -289,6 +289,48 @@ const (
 	BooleansCoerced             Mutation = "booleans-coerced"               // boolean options that are no booleans are true
 	EchoDropsUnused             Mutation = "echo-drops-unused"              // options without effect are not echoed
 
+	// Consumer groups.
+
+	GroupsOfFirstQueue          Mutation = "groups-of-first-queue"          // a group is listed with one queue only
+	LagSkipsLeased              Mutation = "lag-skips-leased"               // leased messages are not counted as lag
+	TimeLagOfNewest             Mutation = "time-lag-of-newest"             // the age of the newest message counts
+	NeverLagging                Mutation = "never-lagging"                  // every group is stable
+	NeverDead                   Mutation = "never-dead"                     // no group is dead
+	SubscriptionNotShown        Mutation = "subscription-not-shown"         // the time of a subscription is not told
+	LagHoursInMinutes           Mutation = "lag-hours-in-minutes"           // lag_hours are minutes
+	MinLagIgnored               Mutation = "min-lag-ignored"                // minLagSeconds is ignored
+	MinLagDefaultZero           Mutation = "min-lag-default-zero"           // the default of minLagSeconds is 0
+	MinLagCoerced               Mutation = "min-lag-coerced"                // a bad minLagSeconds is 0
+	GroupOfFirstQueue           Mutation = "group-of-first-queue"           // a group is described in one queue only
+	ConsumedConstant            Mutation = "consumed-constant"              // totalConsumed is always 0
+	GroupLeaseHidden            Mutation = "group-lease-hidden"             // leases of a group are not told
+	UnknownGroupEmpty           Mutation = "unknown-group-empty"            // an unknown group is an empty object
+	GroupDeletionMiscounts      Mutation = "group-deletion-miscounts"       // deletedPartitions is always 0
+	GroupDeletionForgetsNothing Mutation = "group-deletion-forgets-nothing" // a deleted group goes on where it stood
+	DeletedLeasesLive           Mutation = "deleted-leases-live"            // leases of a deleted group stay
+	DeletesMetadataAlways       Mutation = "deletes-metadata-always"        // deleteMetadata is ignored
+	DeleteUnknownGroup404       Mutation = "delete-unknown-group404"        // deleting an unknown group is answered 404
+	GroupQueueNotNamed          Mutation = "group-queue-not-named"          // the deletion of a group of a queue does not name the queue
+	GroupDeletedEverywhere      Mutation = "group-deleted-everywhere"       // the deletion of a group of a queue concerns all queues
+	SubscriptionNotCounted      Mutation = "subscription-not-counted"       // rowsUpdated is always 0
+	SubscriptionMovesCursors    Mutation = "subscription-moves-cursors"     // a new subscription starts the group over
+	SubscriptionOnlySaid        Mutation = "subscription-only-said"         // a new subscription has no effect
+	SubscriptionLenient         Mutation = "subscription-lenient"           // a bad subscription is accepted
+	SeekEndBeforeLast           Mutation = "seek-end-before-last"           // the end is before the last message
+	SeekAfterTimestamp          Mutation = "seek-after-timestamp"           // a message created at the time itself is skipped
+	SeekNeverForward            Mutation = "seek-never-forward"             // a time does not move a group forward
+	SeekMovesAllGroups          Mutation = "seek-moves-all-groups"          // a seek moves all groups of the queue
+	SeekKeepsLeases             Mutation = "seek-keeps-leases"              // leases stay
+	SeekKeepsRetries            Mutation = "seek-keeps-retries"             // the retry budget is not reset
+	SeekKeepsAttempts           Mutation = "seek-keeps-attempts"            // attempts go on
+	SeekWakesNobody             Mutation = "seek-wakes-nobody"              // a parked pop does not see a seek
+	SeekDefaultsToEnd           Mutation = "seek-defaults-to-end"           // without a target a seek goes to the end
+	SeekUnmatched200            Mutation = "seek-unmatched200"              // a seek that matches nothing succeeds
+	SeekPartitionMovesAll       Mutation = "seek-partition-moves-all"       // a seek in a partition moves all partitions
+	SeekPartitionBodyRequired   Mutation = "seek-partition-body-required"   // a seek in a partition needs a body
+	SeekPartitionLenient        Mutation = "seek-partition-lenient"         // a seek in a partition without a target goes to the end
+	SeekPartitionUnmatched200   Mutation = "seek-partition-unmatched200"    // a seek in an unknown partition succeeds
+
 	// Resources, health and the clock.
 
 	ListsConfiguredOnly   Mutation = "lists-configured-only"    // only configured queues are listed
@@ -566,6 +608,45 @@ func Mutations() []Mutation {
 		OptionsCoerced,
 		BooleansCoerced,
 		EchoDropsUnused,
+		GroupsOfFirstQueue,
+		LagSkipsLeased,
+		TimeLagOfNewest,
+		NeverLagging,
+		NeverDead,
+		SubscriptionNotShown,
+		LagHoursInMinutes,
+		MinLagIgnored,
+		MinLagDefaultZero,
+		MinLagCoerced,
+		GroupOfFirstQueue,
+		ConsumedConstant,
+		GroupLeaseHidden,
+		UnknownGroupEmpty,
+		GroupDeletionMiscounts,
+		GroupDeletionForgetsNothing,
+		DeletedLeasesLive,
+		DeletesMetadataAlways,
+		DeleteUnknownGroup404,
+		GroupQueueNotNamed,
+		GroupDeletedEverywhere,
+		SubscriptionNotCounted,
+		SubscriptionMovesCursors,
+		SubscriptionOnlySaid,
+		SubscriptionLenient,
+		SeekEndBeforeLast,
+		SeekAfterTimestamp,
+		SeekNeverForward,
+		SeekMovesAllGroups,
+		SeekKeepsLeases,
+		SeekKeepsRetries,
+		SeekKeepsAttempts,
+		SeekWakesNobody,
+		SeekDefaultsToEnd,
+		SeekUnmatched200,
+		SeekPartitionMovesAll,
+		SeekPartitionBodyRequired,
+		SeekPartitionLenient,
+		SeekPartitionUnmatched200,
 		ListsConfiguredOnly,
 		TotalsMiscounted,
 		PendingOfFastest,

@@ -188,6 +188,9 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 	if request.wait {
 		defer b.park(request.queue)()
 	}
+	b.mu.Lock()
+	seeks := b.seeks
+	b.mu.Unlock()
 	waits := request.wait || b.has(WaitAlways) && request.timeout != 30*time.Second
 	var held time.Time // since when a batch that is not full is held
 	for {
@@ -197,6 +200,9 @@ func (b *Broker) await(r *http.Request, request popRequest) []byte {
 		b.mu.Lock()
 		b.drainSpool()
 		takings := b.find(request)
+		if b.has(SeekWakesNobody) && b.seeks != seeks {
+			takings = nil
+		}
 		now := time.Now()
 		var hold time.Duration
 		if len(takings) > 0 {
@@ -326,11 +332,15 @@ func (b *Broker) register(q *queue, request popRequest) {
 		mode = "new"
 	}
 	if from == "now" && !b.has(FromNowIgnored) || mode != "all" && from == "" {
-		seed.after = b.seq
+		seed.after, seed.since = b.seq, b.now()
 	} else if t, err := time.Parse(time.RFC3339Nano, from); err == nil && !b.has(FromTimeIgnored) {
-		seed.from = t
+		seed.from, seed.since = t, t
 	} else if mode != "all" {
-		seed.after = b.seq
+		seed.after, seed.since = b.seq, b.now()
+	}
+	seed.created = b.now()
+	if old, ok := q.groups[request.group]; ok {
+		seed.created = old.created
 	}
 	q.groups[request.group] = seed
 }
@@ -462,6 +472,7 @@ func (b *Broker) take(request popRequest, takings []taking) []byte {
 		}
 		c := b.cursorOf(t.p, request.group)
 		t.p.cursors[b.groupKey(request.group)] = c
+		c.touched = b.now()
 		expired := c.lease != nil
 		b.lease(c, t, request, leaseID)
 		if expired && b.has(ExpiryCharges) {

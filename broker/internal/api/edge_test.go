@@ -826,6 +826,12 @@ func TestUnavailable(t *testing.T) {
 		{"POST", "/api/v1/configure", `{"queue":"q"}`},
 		{"GET", "/api/v1/resources/queues", ""},
 		{"DELETE", "/api/v1/resources/queues/q", ""},
+		{"GET", "/api/v1/consumer-groups", ""},
+		{"GET", "/api/v1/consumer-groups/lagging", ""},
+		{"GET", "/api/v1/consumer-groups/g", ""},
+		{"DELETE", "/api/v1/consumer-groups/g", ""},
+		{"POST", "/api/v1/consumer-groups/g/subscription", `{"subscriptionTimestamp":"2026-01-01"}`},
+		{"POST", "/api/v1/consumer-groups/g/queues/q/seek", `{"toEnd":true}`},
 		{"POST", "/api/v1/lease/01890000-0000-7000-8000-000000000000/extend", ""},
 	} {
 		r := b.do(tc.method, tc.path, tc.body)
@@ -943,6 +949,8 @@ func TestErrorCatalogue(t *testing.T) {
 		"no-such-route":        errNoRoute,
 		"queue-not-found":      fmt.Errorf("read: %w", queue.ErrQueueNotFound),
 		"stream-changed":       fmt.Errorf("register: %w", queue.ErrStreamChanged),
+		"group-not-found":      fmt.Errorf("read: %w", queue.ErrGroupNotFound),
+		"nothing-to-seek":      queue.ErrNothingToSeek,
 		"cross-site":           errCrossOrigin,
 
 		"stored-message-not-found": fmt.Errorf("look: %w", queue.ErrMessageNotFound),

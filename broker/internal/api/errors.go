@@ -106,6 +106,10 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return errorAnswer(http.StatusConflict, unreadableText)
 	case errors.Is(err, queue.ErrTooBroad):
 		return errorAnswer(http.StatusBadRequest, "bad query: the filters cover too many partitions: name a queue or a partition")
+	case errors.Is(err, queue.ErrGroupNotFound):
+		return errorAnswer(http.StatusNotFound, "Consumer group not found")
+	case errors.Is(err, queue.ErrNothingToSeek):
+		return errorAnswer(http.StatusNotFound, "No partition found for this consumer group and queue")
 	case errors.Is(err, errTooLarge):
 		return closing(errorAnswer(http.StatusRequestEntityTooLarge, fmt.Sprintf("body exceeds %d bytes", e.cfg.MaxBody)))
 	case errors.Is(err, errSlowBody), errors.Is(err, errCutBody):

@@ -84,6 +84,7 @@ func (p *peer) operations() map[string]operation {
 		"replayDeadLetters": p.replayDeadLetters,
 	}
 	maps.Copy(table, p.statsOperations())
+	maps.Copy(table, p.groupOperations())
 	return table
 }
 

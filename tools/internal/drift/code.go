@@ -49,10 +49,12 @@ var clientMethods = map[string]string{
 	"popPartition": "Pop",
 	"extendLease":  "Extend",
 
-	"getMaintenance":    "Maintenance",
-	"getPopMaintenance": "PopMaintenance",
-	"getSharedState":    "SharedState",
-	"getBuffers":        "Buffers",
+	"getMaintenance":           "Maintenance",
+	"getPopMaintenance":        "PopMaintenance",
+	"getSharedState":           "SharedState",
+	"getBuffers":               "Buffers",
+	"seekPartition":            "Seek",
+	"deleteConsumerGroupQueue": "DeleteConsumerGroup",
 }
 
 // versionOne ends the ids of operations of the first version of publishing. They have no method: the client speaks version
