@@ -973,6 +973,11 @@ func TestErrorCatalogue(t *testing.T) {
 		"message-not-found":    missing(fmt.Errorf("read: %w", delivery.ErrNotFound), "message", "<id>"),
 		"task-not-found":       &missingError{"task", "<id>"},
 		"method-not-allowed":   errMethod,
+		"endpoint-not-found":   missing(delivery.ErrNotFound, "endpoint", "<id>"),
+		"schedule-not-found":   missing(delivery.ErrNotFound, "schedule", "<id>"),
+		"topic-exists":         fmt.Errorf("create: %w", delivery.ErrTopicExists),
+		"endpoint-exists":      fmt.Errorf("add: %w", delivery.ErrEndpointUsed),
+		"quota":                &delivery.TooManyEndpointsError{Limit: 100},
 	}
 	e := &edge{cfg: Config{MaxBody: DefaultMaxBody}, log: slog.New(slog.DiscardHandler)}
 	for _, entry := range spec(t).Errors() {

@@ -34,7 +34,11 @@ func publishCall(c *call) (publishing, error) {
 	if err != nil {
 		return publishing{}, err
 	}
-	destination, err := request.ParsePath(c.path["destination"], query)
+	rest := c.path["destination"]
+	if rest == "" {
+		rest = c.path["schedule"]
+	}
+	destination, err := request.ParsePath(rest, query)
 	if err != nil {
 		return publishing{}, err
 	}
@@ -56,7 +60,7 @@ func (p *publishing) get(name string) string { return strings.TrimSpace(p.header
 // message reads everything but where the message goes.
 func (e *edge) message(p publishing) (delivery.Message, error) {
 	m := delivery.Message{Body: p.body, CallerIP: p.callerIP}
-	for _, name := range []string{"Upstash-Cron", "Upstash-Flow-Control-Key", "Upstash-Flow-Control-Value"} {
+	for _, name := range []string{"Upstash-Flow-Control-Key", "Upstash-Flow-Control-Value", "Upstash-Queue-Name"} {
 		if p.get(name) != "" {
 			return m, &request.Error{Text: name + " is not supported by this broker"}
 		}

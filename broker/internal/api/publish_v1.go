@@ -103,6 +103,9 @@ func (e *edge) publishV1(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if p.get(cronHeader) != "" {
+		return e.scheduleByPublish(c, p)
+	}
 	m, err := e.message(p)
 	if err != nil {
 		return answer{}, err

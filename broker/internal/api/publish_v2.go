@@ -120,6 +120,9 @@ func (p published) body() any {
 
 // publishOne publishes one message per endpoint of a topic; one deduplication id covers them all.
 func (e *edge) publishOne(c *call, p publishing) (published, error) {
+	if p.get(cronHeader) != "" {
+		return published{}, &request.Error{Text: cronHeader + " belongs to /v2/schedules"}
+	}
 	m, err := e.message(p)
 	if err != nil {
 		return published{}, err

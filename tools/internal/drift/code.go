@@ -72,7 +72,10 @@ var notInClient = map[string]string{
 	"index":        "a page for people",
 	"getClock":     "exists under --testing only",
 	"advanceClock": "exists under --testing only",
-	"setFaults":    "exists under --testing only",
+
+	"pauseScheduleByPost":  "PATCH does the same",
+	"resumeScheduleByPost": "PATCH does the same",
+	"setFaults":            "exists under --testing only",
 
 	"getMetrics":        forDashboards,
 	"getParkedPops":     forDashboards,
