@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -476,9 +477,7 @@ func (b *Broker) brokers(more figures) []any {
 		"id": b.id.String(), "host": "reference", "pid": 1, "version": version, "startedAt": iso(b.started), "reportedAt": iso(b.now()),
 		"uptimeSeconds": max(0, b.now().Sub(b.started).Seconds()),
 	}
-	for name, value := range more {
-		row[name] = value
-	}
+	maps.Copy(row, more)
 	return []any{row}
 }
 

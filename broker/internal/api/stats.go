@@ -205,13 +205,9 @@ func (e *edge) listNamespaces(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	rows := make([]namespaceSums, len(sums))
-	for i, s := range sums {
-		rows[i] = namespaceSums(s)
-	}
 	return encode(http.StatusOK, struct {
 		Namespaces []namespaceSums `json:"namespaces"`
-	}{rows})
+	}{sums})
 }
 
 func (e *edge) listTasks(c *call) (answer, error) {
@@ -235,7 +231,7 @@ func (e *edge) sums(c *call, nameOf func(*queue.Stats) string) ([]namespaceSums,
 		return nil, err
 	}
 	at := map[string]int{}
-	var sums []namespaceSums
+	sums := []namespaceSums{}
 	for i := range list {
 		name := nameOf(&list[i])
 		j, ok := at[name]
@@ -501,7 +497,7 @@ func (e *edge) getQueueStatus(c *call) (answer, error) {
 	out.Queue.ID, out.Queue.Name, out.Queue.Namespace, out.Queue.Task = s.ID.String(), s.Name, s.Namespace, s.Task
 	out.Queue.CreatedAt, out.Queue.Partitions, out.Queue.RetainedBytes = timeText(s.CreatedAt), s.Partitions, s.RetainedBytes
 	out.Throughput, _ = throughputPoints(points, f)
-	if i := slices.IndexFunc(lags.Queues, func(l queue.QueueLag) bool { return l.ID == s.ID }); i >= 0 {
+	if i := slices.IndexFunc(lags.Queues, func(l queue.NamedLag) bool { return l.ID == s.ID }); i >= 0 {
 		out.Lag = spreadsOf(lags.Queues[i].Lag)
 	}
 	return encode(http.StatusOK, out)

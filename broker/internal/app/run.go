@@ -161,7 +161,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 	if err != nil {
 		return fail("open the queue engine", err)
 	}
-	closers = append(closers, func() error { engine.Stop(); return nil })
+	closers = append(closers, func() error { engine.Stop(); return nil }) //nolint:contextcheck // it has a time of its own for its last words
 	// A signal stops the engine by Stop, after the requests in flight, not by this context.
 	if err := patience.with(ctx, func() error { return engine.Start(context.WithoutCancel(ctx)) }); err != nil {
 		return fail("start the queue engine", err)

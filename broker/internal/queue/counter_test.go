@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthorn/posthorn/broker/internal/pgtest"
 	"github.com/posthorn/posthorn/broker/internal/queue"
@@ -311,4 +313,132 @@ func TestLagIsTheAgeOfWhatIsNotCommitted(t *testing.T) {
 	if got := lag(); got.Time.Max != 0 || got.Behind != 0 || got.Partitions != 1 {
 		t.Errorf("after all: %+v", got)
 	}
+}
+
+// TestLagOfManyQueuesIsBounded: the metrics name the queues furthest behind, and say how many they leave out.
+func TestLagOfManyQueuesIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limit int
+		want  string
+	}{{2, "posthorn_queue_lag_seconds big,middle posthorn_queue_pending_messages big=3,middle=2 posthorn_queues_not_shown 1"}, {-1, ""}} {
+		registry := prometheus.NewRegistry()
+		e := broker(t, pgtest.URL(t), queue.Config{StatsInterval: time.Hour, LagQueues: c.limit, Metrics: registry})
+		for name, n := range map[string]int{"small": 1, "big": 3, "middle": 2} {
+			for i := range n {
+				push(t, e, item(name, "p", strconv.Itoa(i)))
+			}
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range families {
+			if !strings.HasPrefix(f.GetName(), "posthorn_queue_") && f.GetName() != "posthorn_queues_not_shown" {
+				continue
+			}
+			var values []string
+			for _, m := range f.GetMetric() {
+				value := strconv.FormatFloat(m.GetGauge().GetValue(), 'f', -1, 64)
+				switch {
+				case len(m.GetLabel()) == 0:
+					values = append(values, value)
+				case strings.HasSuffix(f.GetName(), "_seconds"):
+					values = append(values, m.GetLabel()[0].GetValue())
+				default:
+					values = append(values, m.GetLabel()[0].GetValue()+"="+value)
+				}
+			}
+			got = append(got, f.GetName()+" "+strings.Join(values, ","))
+		}
+		expect(t, "metrics by queue", strings.Join(got, " "), c.want)
+	}
+}
+
+// TestTrafficIsWrittenAndKept: what went through stands in the minute in which it did, from all brokers, and old minutes go.
+func TestTrafficIsWrittenAndKept(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e, other := broker(t, url, seldom), broker(t, url, seldom)
+	if _, err := e.Configure(t.Context(), "q", "", "", queue.Options{LeaseTime: time.Minute, RetryLimit: 0, DeadLetterQueue: true}); err != nil {
+		t.Fatal(err)
+	}
+	push(t, e, item("q", "p", "1"), item("q", "p", "2"), item("q", "p", "3"))
+	advance(t, e, time.Minute)
+	push(t, other, item("q", "p", "4"))
+	pop(t, e, queue.PopRequest{Queue: "q", Batch: 1, AutoAck: true})
+	r := pop(t, e, queue.PopRequest{Queue: "q", Batch: 2})
+	m := r.Partitions[0]
+	ack(t, e, r.Group, queue.AckItem{TransactionID: "3", PartitionID: m.ID, Status: queue.Nack, LeaseID: r.LeaseID})
+	total := func(e *queue.Engine, from time.Duration, step time.Duration) (sum queue.Traffic, points []int64) {
+		t.Helper()
+		now := e.Now()
+		list, err := e.Traffic(t.Context(), queue.TrafficFilter{Queue: "q", From: now.Add(-from), To: now.Add(time.Second), Step: step})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list {
+			sum.Pushed += p.Pushed
+			sum.Popped += p.Popped
+			sum.Acked += p.Acked
+			sum.Failed += p.Failed
+			sum.DeadLettered += p.DeadLettered
+			if p.Pushed > 0 {
+				points = append(points, p.Pushed)
+			}
+		}
+		return sum, points
+	}
+	want := queue.Traffic{Pushed: 4, Popped: 3, Acked: 2, Failed: 1, DeadLettered: 1}
+	for deadline := time.Now().Add(20 * time.Second); ; { // the other broker writes once a second
+		sum, points := total(e, time.Hour, time.Minute)
+		if sum == want {
+			expect(t, "pushed by minute", points, []int64{3, 1})
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("traffic is %+v, want %+v", sum, want)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	advance(t, e, 30*time.Hour)
+	tidy(t, e)
+	if sum, _ := total(e, 40*time.Hour, time.Minute); sum != (queue.Traffic{}) {
+		t.Errorf("by the minute there is still %+v", sum)
+	}
+	if sum, _ := total(e, 40*time.Hour, time.Hour); sum != want {
+		t.Errorf("by the hour there is %+v", sum)
+	}
+	advance(t, e, 40*24*time.Hour)
+	tidy(t, e)
+	if sum, _ := total(e, 60*24*time.Hour, time.Hour); sum != (queue.Traffic{}) {
+		t.Errorf("after its time there is still %+v", sum)
+	}
+}
+
+// TestReportsOfBrokers: every broker that is alive is listed, one that has stopped is not.
+func TestReportsOfBrokers(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e, other := broker(t, url, seldom), broker(t, url, queue.Config{StatsInterval: 20 * time.Millisecond})
+	alive := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			reports, err := e.Reports(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(reports) == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d brokers are alive, want %d", len(reports), want)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	alive(2)
+	other.Stop()
+	alive(1)
 }

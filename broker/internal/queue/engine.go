@@ -303,7 +303,9 @@ func (e *Engine) Stop() {
 		e.prover.wait()
 		e.heads.wait()
 		e.counts.wait()
-		e.lastWords()
+		if e.endless != nil {
+			e.lastWords(e.endless)
+		}
 		if e.cancel != nil {
 			e.resign(context.Background())
 			e.leaveSpool(context.Background())

@@ -23,8 +23,8 @@ type Lag struct {
 	Time       Spread // age of the oldest open message per partition, in seconds; 0 where there is none
 }
 
-// QueueLag is the lag of one queue.
-type QueueLag struct {
+// NamedLag is the lag of one queue.
+type NamedLag struct {
 	ID                    uuid.UUID
 	Name, Namespace, Task string
 	Lag
@@ -34,7 +34,7 @@ type QueueLag struct {
 type Lags struct {
 	At     time.Time // of the database's clock
 	Total  Lag       // over the partitions of all queues
-	Queues []QueueLag
+	Queues []NamedLag
 }
 
 // lagCache keeps the last answer, for those who may see one that is up to a StatsInterval old.
@@ -96,9 +96,9 @@ func (c *lagCache) keep(lags Lags) {
 func (e *Engine) readLags(ctx context.Context) (Lags, error) {
 	var lags Lags
 	err := e.reading(ctx, "measure the lag", func(ctx context.Context, tx pgx.Tx) error {
-		lags = Lags{At: e.Now(), Queues: []QueueLag{}}
+		lags = Lags{At: e.Now(), Queues: []NamedLag{}}
 		var total, one lagSum
-		var row QueueLag
+		var row NamedLag
 		var exists bool
 		var open int64
 		var age *float64

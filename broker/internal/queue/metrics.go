@@ -306,7 +306,7 @@ func (c *lagCollector) Collect(values chan<- prometheus.Metric) {
 		return
 	}
 	queues := slices.Clone(lags.Queues)
-	slices.SortStableFunc(queues, func(a, b QueueLag) int { return int(b.Open - a.Open) })
+	slices.SortStableFunc(queues, func(a, b NamedLag) int { return int(b.Open - a.Open) })
 	shown := queues[:min(len(queues), e.cfg.LagQueues)]
 	for _, q := range shown {
 		values <- prometheus.MustNewConstMetric(c.pending, prometheus.GaugeValue, float64(q.Open), q.Name)

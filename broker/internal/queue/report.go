@@ -203,18 +203,18 @@ const sqlForgetReport = `delete from broker_report where id = $1`
 const trafficEvery = time.Second
 
 func (e *Engine) trafficLoop(ctx context.Context) {
-	e.every(ctx, trafficEvery, "traffic is not written", func(ctx context.Context) error { return e.writeTraffic(ctx) })
+	e.every(ctx, trafficEvery, "traffic", func(ctx context.Context) error { return e.writeTraffic(ctx) })
 }
 
 // statsLoop keeps the counts close behind the log, so that a question finds little left to add, and reports.
 func (e *Engine) statsLoop(ctx context.Context) {
-	e.every(ctx, e.cfg.StatsInterval, "counts or reports are not written", func(ctx context.Context) error {
+	e.every(ctx, e.cfg.StatsInterval, "counts and reports", func(ctx context.Context) error {
 		return errors.Join(e.count(ctx), e.report(ctx))
 	})
 }
 
 // every does something at an interval until ctx ends. That PostgreSQL is away is logged by others.
-func (e *Engine) every(ctx context.Context, interval time.Duration, failure string, do func(context.Context) error) {
+func (e *Engine) every(ctx context.Context, interval time.Duration, job string, do func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -224,7 +224,7 @@ func (e *Engine) every(ctx context.Context, interval time.Duration, failure stri
 		case <-ticker.C:
 		}
 		if err := do(ctx); err != nil && ctx.Err() == nil && !pg.Unavailable(err) && !errors.Is(err, ErrUnavailable) {
-			e.log.Error(failure, "err", err)
+			e.log.Error("a periodic job failed", "job", job, "err", err)
 		}
 	}
 }
@@ -233,11 +233,8 @@ func (e *Engine) every(ctx context.Context, interval time.Duration, failure stri
 const farewell = 2 * time.Second
 
 // lastWords writes the traffic that is left, and takes the broker's report away.
-func (e *Engine) lastWords() {
-	if e.ctx == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(e.endless, farewell)
+func (e *Engine) lastWords(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	if err := e.writeTraffic(ctx); err != nil {
 		e.log.Warn("the last figures of traffic are lost", "err", err)

@@ -76,9 +76,13 @@ func Check(s Subject) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := Metrics(filepath.Join(s.Root, "broker", "internal"), filepath.Join(s.Root, "docs", "operations"))
+	if err != nil {
+		return nil, err
+	}
 	links, err := Links(s.Root)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(all, settings, links), nil
+	return slices.Concat(all, settings, metrics, links), nil
 }

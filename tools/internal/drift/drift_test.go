@@ -257,6 +257,45 @@ func TestConfigurationComparesBothWays(t *testing.T) {
 	check("", "no settings found")
 }
 
+func TestMetricsAreComparedWithWhatNamesThem(t *testing.T) {
+	t.Parallel()
+	const code = "package p\nvar a = counter(\"a_total\", \"Counts a.\")\nvar b = Opts{Name: \"posthorn_b\", Help: \"B.\"}"
+	const document = "| `posthorn_a_total` | counter | – | Counts a. |\n| `posthorn_b` | histogram | – | B. |\n"
+	const dashboard = `{"panels": [{"type": "row"}, {"type": "x", "title": "T", "targets": [{"expr": "rate(posthorn_b_bucket[1m])"}]}]}`
+	const alerts = "groups: [{rules: [{alert: A, expr: posthorn_a_total > 0, labels: {severity: s}, annotations: {summary: s}}]}]"
+	check := func(code, document, dashboard, alerts string, want ...string) {
+		t.Helper()
+		dir := t.TempDir()
+		for name, text := range map[string]string{"m.go": code, "metrics.md": document, "grafana-dashboard.json": dashboard, "alerts.yaml": alerts} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := Metrics(dir, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, got, want...)
+	}
+	change := func(text, old, replacement string) string {
+		t.Helper()
+		if !strings.Contains(text, old) {
+			t.Fatalf("the fixture has no %s", old)
+		}
+		return strings.Replace(text, old, replacement, 1)
+	}
+	check(code, document, dashboard, alerts)
+	check(change(code, "Counts a.", "Counts."), document, dashboard, alerts, "is described as")
+	check(code+"\nvar c = gauge(\"c\", \"C.\", f)", document, dashboard, alerts, "posthorn_c is not described")
+	check(code, document+"| `posthorn_d` | gauge | – | D. |\n", dashboard, alerts, "posthorn_d does not exist")
+	check(code, document, change(dashboard, "b_bucket", "e"), alerts, "dashboard.json: posthorn_e does not exist")
+	check(code, document, change(dashboard, `{"expr": "rate(posthorn_b_bucket[1m])"}`, ""), alerts, `panel "T" has no query`)
+	check(code, document, "{", alerts, "cannot be read")
+	check(code, document, dashboard, change(alerts, "a_total", "f"), "alerts.yaml: posthorn_f does not exist")
+	check(code, document, dashboard, change(alerts, "severity", "level"), "lacks a name")
+	check("package p", "", dashboard, alerts, "no metrics found", "posthorn_b_bucket does not exist", "posthorn_a_total does not exist")
+}
+
 func TestLinksAreFollowed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
