@@ -66,6 +66,7 @@ func (e *edge) transaction(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	e.notePushed(c, bundle.Push)
 	outcome, err := e.cfg.Engine.Transact(c.ctx, bundle)
 	if text := rollbackText(bundle, err); text != "" {
 		return jsonAnswer(http.StatusOK, transactionFailure(id, text)), nil
@@ -127,7 +128,7 @@ func (e *edge) transactionBundle(c *call) (b queue.Bundle, order []bool, err err
 		}
 	}
 	for i := range b.Push {
-		b.Push[i].ProducerSub = c.producerSub()
+		b.Push[i].ProducerSub, b.Push[i].Context = c.producerSub(), e.traceContext(c)
 	}
 	return b, order, nil
 }

@@ -167,7 +167,8 @@ func TestTracesAreOffByDefault(t *testing.T) {
 	c := serve(t, []string{"DATABASE_URL=" + pgtest.URL(t)}, "serve", "--listen", "127.0.0.1:0")
 	call(t, http.MethodPost, c.url+"/api/v1/push", `{"items":[{"queue":"q","payload":1}]}`, sampled)
 	call(t, http.MethodPost, c.url+"/api/v1/push", `{"items":[{"queue":"q","payload":1}]}`, "nonsense")
-	if parents := call(t, http.MethodGet, c.url+"/api/v1/pop/queue/q", "", ""); len(parents) != 2 || parents[0] != sampled || parents[1] != "" {
+	call(t, http.MethodPost, c.url+"/api/v1/transaction", `{"operations":[{"type":"push","queue":"q","payload":1}]}`, unsampled)
+	if parents := call(t, http.MethodGet, c.url+"/api/v1/pop/queue/q", "", ""); len(parents) != 3 || parents[2] != unsampled || parents[0] != sampled || parents[1] != "" {
 		t.Errorf("popped with %q", parents)
 	}
 }
