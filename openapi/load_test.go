@@ -107,6 +107,7 @@ func TestOperations(t *testing.T) {
 		"listTasksV1 GET /v1/messages/{messageId}/tasks read-only",
 		"listTopicsV1 GET /v1/topics read-only",
 		"listURLGroups GET /v2/topics read-only",
+		"messageTraces GET /api/v1/traces/{partitionId}/{transactionId} read-only",
 		"metrics GET /metrics/prometheus public",
 		"moveEndpointV1 PUT /v1/endpoints/{endpointId} read-write",
 		"notify POST /internal/api/notify admin",
@@ -136,6 +137,9 @@ func TestOperations(t *testing.T) {
 		"setPopMaintenance POST /api/v1/system/maintenance/pop admin",
 		"status GET /status read-only",
 		"subscribe POST /api/v1/consumer-groups/{group}/subscription read-write",
+		"trace POST /api/v1/traces read-write",
+		"traceNames GET /api/v1/traces/names read-only",
+		"tracesByName GET /api/v1/traces/by-name/{name} read-only",
 		"transaction POST /api/v1/transaction read-write",
 		"upsertEndpoints POST /v2/topics/{topic}/endpoints read-write",
 	}

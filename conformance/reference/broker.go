@@ -31,6 +31,7 @@ type Broker struct {
 	order      []*queue // in order of creation
 	partitions map[uuid.UUID]*partition
 	streams    map[string]*stream // by name
+	notes      []*note            // traces, in order of storing
 	dead       []*filing          // in order of their failures
 	changed    chan struct{}      // closed and replaced whenever a parked pop may find something
 	seq        int64              // of the last stored message

@@ -953,6 +953,7 @@ func TestErrorCatalogue(t *testing.T) {
 		"nothing-to-seek":      queue.ErrNothingToSeek,
 		"cross-site":           errCrossOrigin,
 
+		"partition-not-found":      queue.ErrPartitionNotFound,
 		"stored-message-not-found": fmt.Errorf("look: %w", queue.ErrMessageNotFound),
 		"filters-too-broad":        queue.ErrTooBroad,
 		"message-unreadable":       fmt.Errorf("replay: %w", &queue.UnreadableError{Err: errors.New("no key")}),

@@ -101,6 +101,8 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return errorAnswer(http.StatusConflict, "the query is registered with another config_hash")
 	case errors.Is(err, queue.ErrMessageNotFound):
 		return messageNotFound(err)
+	case errors.Is(err, queue.ErrPartitionNotFound):
+		return errorAnswer(http.StatusNotFound, "Partition not found")
 	case isUnreadable(err):
 		ex.note(err)
 		return errorAnswer(http.StatusConflict, unreadableText)

@@ -301,11 +301,8 @@ func appendDeadLetterPage(page queue.DeadLetterPage, limit, offset int) []byte {
 		}
 		b = appendDeadLetter(b, &page.Entries[i])
 	}
-	b = append(b, `],"pagination":{"limit":`...)
-	b = appendInt(b, limit)
-	b = append(b, `,"offset":`...)
-	b = appendInt(b, offset)
-	b = append(b, `},"total":`...)
+	b = appendPagination(append(b, ']'), limit, offset)
+	b = append(b, `,"total":`...)
 	b = appendInt(b, page.Total)
 	return append(b, '}')
 }

@@ -33,6 +33,7 @@ type Config struct {
 	StatementTimeout  time.Duration         // deadline of one statement; default 10 s
 	StatsInterval     time.Duration         // how often appends are added to the counts, and the broker reports; default 5 s
 	TrafficKept       time.Duration         // how long figures by the hour are kept; default 30 days
+	TraceRetention    time.Duration         // how long traces are kept; default 7 days, negative for ever
 	LagQueues         int                   // queues whose lag the metrics show, those furthest behind; default 100, negative none
 	Version           string                // of the broker, for its reports; default none
 	Testing           bool                  // the test clock may be advanced; default false
@@ -82,6 +83,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.LagQueues == 0 {
 		c.LagQueues = 100
+	}
+	if c.TraceRetention == 0 {
+		c.TraceRetention = 7 * 24 * time.Hour
 	}
 	if c.TrafficKept <= 0 {
 		c.TrafficKept = 30 * 24 * time.Hour
@@ -350,6 +354,9 @@ func (e *Engine) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, 
 	e.setOffset(offset, now)
 	if err := e.settleRetention(ctx); err != nil {
 		return time.Time{}, err
+	}
+	if err := e.trimTraces(ctx); err != nil {
+		return time.Time{}, e.unavailable("remove old traces", err)
 	}
 	return now, e.pops.settleDue(ctx)
 }

@@ -174,6 +174,9 @@ func (e *Engine) tidy(ctx context.Context) error {
 	if err := e.inSteps(ctx, sqlTrimMarks, markKept); err != nil {
 		return err
 	}
+	if err := e.trimTraces(ctx); err != nil {
+		return err
+	}
 	if err := e.sweepRemoved(ctx); err != nil {
 		return err
 	}
@@ -222,6 +225,9 @@ func (e *Engine) sweepDeleted(ctx context.Context) error {
 		return err
 	}
 	for _, id := range ids {
+		if err := e.inSteps(ctx, sqlSweepTraces, id); err != nil {
+			return err
+		}
 		for left := true; left; {
 			if err := e.inSteps(ctx, sqlSweepSegments, id); err != nil {
 				return err

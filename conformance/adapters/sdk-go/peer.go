@@ -82,6 +82,11 @@ func (p *peer) operations() map[string]operation {
 
 		"retryDeadLetter":   p.retryDeadLetter,
 		"replayDeadLetters": p.replayDeadLetters,
+
+		"trace":         p.trace,
+		"messageTraces": p.messageTraces,
+		"tracesByName":  p.tracesByName,
+		"traceNames":    p.traceNames,
 	}
 	maps.Copy(table, p.statsOperations())
 	maps.Copy(table, p.groupOperations())
