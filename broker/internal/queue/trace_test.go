@@ -55,8 +55,8 @@ func traceNames(t testing.TB, e *queue.Engine) string {
 	return text
 }
 
-// count counts the rows of a table.
-func count(t testing.TB, url, table string) (n int) {
+// rowsOf counts the rows of a table.
+func rowsOf(t testing.TB, url, table string) (n int) {
 	t.Helper()
 	if err := pgtest.Admin(t, url).QueryRow(t.Context(), `select count(*) from `+table).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestTraces(t *testing.T) {
 	}
 	expect(t, "of the deleted queue", len(traces(t, e, a, "1")), 0)
 	expect(t, "by name after that", len(byName(t, e, "n", 10, 0).Traces), 1)
-	waitFor(t, "the sweep", func() bool { return count(t, url, "trace") == 2 && count(t, url, "trace_name") == 1 })
+	waitFor(t, "the sweep", func() bool { return rowsOf(t, url, "trace") == 2 && rowsOf(t, url, "trace_name") == 1 })
 	expect(t, "names after that", traceNames(t, e), "1 n:1/1")
 }
 
@@ -137,7 +137,7 @@ func TestTracesAge(t *testing.T) {
 					text += name + " "
 				}
 			}
-			expect(t, "named", byName(t, e, "all", 10, 0).Total, count(t, url, "trace"))
+			expect(t, "named", byName(t, e, "all", 10, 0).Total, rowsOf(t, url, "trace"))
 			return text
 		}
 		expect(t, "fresh", left(), "plain hour off max wait ")
