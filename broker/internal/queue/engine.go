@@ -577,10 +577,22 @@ func (e *Engine) pollLoop(ctx context.Context) {
 			e.setOutage(true)
 		case <-time.After(interval):
 		}
-		err := e.catchUp(ctx)
+		err := e.look(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		e.setOutage(err != nil)
 	}
+}
+
+// look catches up. A database that has stopped answering is found out long before the deadline of a
+// statement: when catching up takes long, a simple question decides.
+func (e *Engine) look(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	err := e.catchUp(bounded)
+	if err != nil && bounded.Err() != nil && e.alive(ctx) {
+		return nil
+	}
+	return err
 }
