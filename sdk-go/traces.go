@@ -60,8 +60,10 @@ func (c *Client) Trace(ctx context.Context, event TraceEvent) (string, error) {
 	body := newJSONWriter()
 	fail := func(err error) (string, error) { return "", fmt.Errorf("posthorn: trace: %w", err) }
 	for _, f := range []struct{ key, value string }{
-		{`{"transactionId":`, event.TransactionID}, {`,"partitionId":`, event.PartitionID},
-		{`,"consumerGroup":`, event.ConsumerGroup}, {`,"eventType":`, event.EventType},
+		{`{"transactionId":`, event.TransactionID},
+		{`,"partitionId":`, event.PartitionID},
+		{`,"consumerGroup":`, event.ConsumerGroup},
+		{`,"eventType":`, event.EventType},
 	} {
 		body.buf.WriteString(f.key)
 		if err := body.name(f.key[2:len(f.key)-2], f.value); err != nil {

@@ -361,7 +361,7 @@ func (b *Broker) seek(w http.ResponseWriter, r *http.Request, params map[string]
 	single := params["partition"] != ""
 	var to *time.Time
 	if !single || len(o) > 0 || b.has(SeekPartitionBodyRequired) {
-		if to, err = b.target(o); err != nil && !(single && o != nil && b.has(SeekPartitionLenient)) {
+		if to, err = b.target(o); err != nil && (!single || o == nil || !b.has(SeekPartitionLenient)) {
 			b.writeError(w, err)
 			return
 		}
@@ -369,7 +369,7 @@ func (b *Broker) seek(w http.ResponseWriter, r *http.Request, params map[string]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	moved := b.moveGroup(params["group"], params["queue"], params["partition"], to)
-	if moved == 0 && !(b.has(SeekUnmatched200) && !single) && !(b.has(SeekPartitionUnmatched200) && single) {
+	if moved == 0 && (single || !b.has(SeekUnmatched200)) && (!single || !b.has(SeekPartitionUnmatched200)) {
 		writeJSON(w, http.StatusNotFound, map[string]string{"error": "No partition found for this consumer group and queue"})
 		return
 	}

@@ -119,7 +119,7 @@ func (b *Broker) paused(parked bool) bool {
 	if b.maintenance && b.has(MaintenanceStopsPops) {
 		return true
 	}
-	return b.popMaintenance && !b.has(PopMaintenanceIgnored) && !(parked && b.has(PopMaintenanceKeepsParked))
+	return b.popMaintenance && !b.has(PopMaintenanceIgnored) && (!parked || !b.has(PopMaintenanceKeepsParked))
 }
 
 func (b *Broker) getSharedState(w http.ResponseWriter, _ *http.Request, _ map[string]string) {

@@ -517,9 +517,9 @@ const toEnd = `{"toEnd":true}`
 // to is the body of a seek to a time.
 func to(at string) string { return `{"timestamp":` + quote(at) + `}` }
 
-// seek moves a group of a queue, in one partition when it is not empty.
-func seek(ctx context.Context, t *suite.Target, group, queue, partition, body string) sought {
-	operation, path := "seek", map[string]string{"group": group, "queue": queue}
+// seek moves the group g of a queue, in one partition when it is not empty.
+func seek(ctx context.Context, t *suite.Target, queue, partition, body string) sought {
+	operation, path := "seek", map[string]string{"group": "g", "queue": queue}
 	if partition != "" {
 		operation, path["partition"] = "seekPartition", partition
 	}
@@ -533,7 +533,7 @@ var _ = suite.Requirement("seek.to-end", func(ctx context.Context, t *suite.Targ
 	pushNumbersTo(ctx, t, queue, "a", 3)
 	pushNumbersTo(ctx, t, queue, "b", 3)
 	Expect(popPartition(ctx, t, queue, "a", inGroup("g"), "batch=1", "autoAck=true").Messages).To(HaveLen(1))
-	s := seek(ctx, t, "g", queue, "", toEnd)
+	s := seek(ctx, t, queue, "", toEnd)
 	Expect(s.Success).To(BeTrue())
 	Expect(s.SeekToEnd).To(BeTrue())
 	Expect(s.PartitionsUpdated).To(Equal(2))
@@ -557,12 +557,12 @@ var _ = suite.Requirement("seek.back", func(ctx context.Context, t *suite.Target
 	times := timesOf(ctx, t, queue, "p", 4)
 	for at := range 4 {
 		Expect(drain(ctx, t, queue, inGroup("g"))).NotTo(BeNil())
-		s := seek(ctx, t, "g", queue, "", to(times[at]))
+		s := seek(ctx, t, queue, "", to(times[at]))
 		Expect(s.SeekToEnd).To(BeFalse())
 		Expect(s.PartitionsUpdated).To(Equal(1))
 		got := pop(ctx, t, queue, inGroup("g"), "autoAck=true").data()
 		Expect(got).To(Equal([]string{"0", "1", "2", "3"}[at:]), "from message %d on", at)
-		seek(ctx, t, "g", queue, "", to("2000-01-01T00:00:00Z"))
+		seek(ctx, t, queue, "", to("2000-01-01T00:00:00Z"))
 	}
 	Expect(drain(ctx, t, queue, inGroup("g"))).To(HaveLen(4), "from long before")
 })
@@ -581,9 +581,9 @@ var _ = suite.Requirement("seek.forward", func(ctx context.Context, t *suite.Tar
 	queue := t.Queue()
 	times := timesOf(ctx, t, queue, "p", 4)
 	Expect(pop(ctx, t, queue, inGroup("g"), "batch=1", "autoAck=true").data()).To(Equal([]string{"0"}))
-	seek(ctx, t, "g", queue, "", to(times[2]))
+	seek(ctx, t, queue, "", to(times[2]))
 	Expect(pop(ctx, t, queue, inGroup("g"), "batch=1", "autoAck=true").data()).To(Equal([]string{"2"}))
-	seek(ctx, t, "g", queue, "", to("2100-01-01T00:00:00Z"))
+	seek(ctx, t, queue, "", to("2100-01-01T00:00:00Z"))
 	Expect(pop(ctx, t, queue, inGroup("g")).Messages).To(BeEmpty(), "after everything")
 })
 
@@ -594,7 +594,7 @@ var _ = suite.Requirement("seek.only", func(ctx context.Context, t *suite.Target
 	pop(ctx, t, queue, inGroup("g"), "autoAck=true", "batch=1")
 	pop(ctx, t, queue, inGroup("h"), "autoAck=true", "batch=1")
 	pop(ctx, t, other, inGroup("g"), "autoAck=true", "batch=1")
-	seek(ctx, t, "g", queue, "", toEnd)
+	seek(ctx, t, queue, "", toEnd)
 	Expect(drain(ctx, t, queue, inGroup("h"))).To(HaveLen(1), "another group")
 	Expect(drain(ctx, t, other, inGroup("g"))).To(HaveLen(1), "another queue")
 })
@@ -604,7 +604,7 @@ var _ = suite.Requirement("seek.leases", func(ctx context.Context, t *suite.Targ
 	pushNumbers(ctx, t, queue, 3)
 	held := pop(ctx, t, queue, inGroup("g")).Messages
 	Expect(held).To(HaveLen(3))
-	seek(ctx, t, "g", queue, "", to("2000-01-01T00:00:00Z"))
+	seek(ctx, t, queue, "", to("2000-01-01T00:00:00Z"))
 	refused := ack(ctx, t, of(held[2], "completed"))
 	Expect(refused.Success).To(BeFalse(), "an ack with the old lease")
 	Expect(refused.reason()).To(Equal("invalid or expired lease"))
@@ -622,7 +622,7 @@ var _ = suite.Requirement("seek.retries", func(ctx context.Context, t *suite.Tar
 	}
 	for range 3 {
 		Expect(fail().DLQ).To(BeFalse(), "the first failure")
-		seek(ctx, t, "g", queue, "", to("2000-01-01T00:00:00Z"))
+		seek(ctx, t, queue, "", to("2000-01-01T00:00:00Z"))
 	}
 	Expect(fail().DLQ).To(BeFalse(), "the first failure")
 	Expect(fail().DLQ).To(BeTrue(), "the second failure")
@@ -637,7 +637,7 @@ var _ = suite.Requirement("seek.attempts", func(ctx context.Context, t *suite.Ta
 		Expect(messages[0].DeliveryAttempt).To(Equal(want))
 		ack(ctx, t, of(messages[0], "retry"))
 	}
-	seek(ctx, t, "g", queue, "", to("2000-01-01T00:00:00Z"))
+	seek(ctx, t, queue, "", to("2000-01-01T00:00:00Z"))
 	messages := pop(ctx, t, queue, inGroup("g")).Messages
 	Expect(messages).To(HaveLen(1))
 	Expect(messages[0].DeliveryAttempt).To(Equal(1))
@@ -654,7 +654,7 @@ var _ = suite.Requirement("seek.wakes", func(ctx context.Context, t *suite.Targe
 		wait := later(func() popped { return take(waiting(2*t.Patience(), inGroup("g"), "autoAck=true")...) })
 		settle(ctx)
 		start := time.Now()
-		seek(ctx, t, "g", queue, "", to("2000-01-01T00:00:00Z"))
+		seek(ctx, t, queue, "", to("2000-01-01T00:00:00Z"))
 		Expect(wait().data()).To(Equal([]string{"0", "1"}), "a parked pop %s", name)
 		Expect(time.Since(start)).To(BeNumerically("<", t.Patience()/2), "time from the seek to the answer of the pop %s", name)
 	}
@@ -701,12 +701,12 @@ var _ = suite.Requirement("seekPartition.only", func(ctx context.Context, t *sui
 	times := timesOf(ctx, t, queue, "a/ü", 3)
 	pushNumbersTo(ctx, t, queue, "b", 3)
 	Expect(popPartition(ctx, t, queue, "b", inGroup("g"), "batch=1", "autoAck=true").Messages).To(HaveLen(1))
-	s := seek(ctx, t, "g", queue, "a/ü", to(times[1]))
+	s := seek(ctx, t, queue, "a/ü", to(times[1]))
 	Expect(s.Success).To(BeTrue())
 	Expect(s.PartitionsUpdated).To(Equal(1))
 	Expect(popPartition(ctx, t, queue, "a/ü", inGroup("g"), "autoAck=true").data()).To(Equal([]string{"1", "2"}))
 	Expect(popPartition(ctx, t, queue, "b", inGroup("g"), "batch=1", "autoAck=true").data()).To(Equal([]string{"1"}))
-	seek(ctx, t, "g", queue, "b", toEnd)
+	seek(ctx, t, queue, "b", toEnd)
 	Expect(drain(ctx, t, queue, inGroup("g"))).To(BeEmpty())
 })
 

@@ -49,8 +49,8 @@ func maintain(ctx context.Context, t *suite.Target, on bool) suite.Outcome {
 	return toggle(ctx, t, "setMaintenance", on)
 }
 
-func pausePops(ctx context.Context, t *suite.Target, on bool) suite.Outcome {
-	return toggle(ctx, t, "setPopMaintenance", on)
+func pausePops(ctx context.Context, t *suite.Target, on bool) {
+	toggle(ctx, t, "setPopMaintenance", on)
 }
 
 // drained waits until the queue has yielded n messages, and a moment for more.

@@ -62,7 +62,7 @@ select pg_terminate_backend(pid) from pg_stat_activity where datname = current_d
 			t.Fatal(err)
 		}
 		waitFor(t, "an answer", func() bool {
-			resp, err := http.Get(pooled.url + "/health") //nolint:noctx // bounded by waitFor
+			resp, err := http.Get(pooled.url + "/health")
 			if err != nil {
 				return false
 			}
@@ -109,7 +109,7 @@ func startPooler(t *testing.T) (through string, around *pgx.Conn) {
 	}
 	address := listener.Addr().(*net.TCPAddr)
 	_ = listener.Close() // the pooler takes the port over
-	dir, err := os.MkdirTemp("", "posthorn-pooler-")
+	dir, err := os.MkdirTemp("", "posthorn-pooler-") //nolint:usetesting // another user must reach it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ pool_mode = transaction
 default_pool_size = %d
 max_client_conn = 200
 `, database, socket, direct.Query().Get("port"), direct.User.Username(), address.Port, poolerServers)
-	if err := errors.Join(os.WriteFile(config, []byte(text), 0o644), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // another user reads it
+	if err := errors.Join(os.WriteFile(config, []byte(text), 0o644), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	logFile, err := os.Create(filepath.Join(dir, "pgbouncer.log"))
@@ -184,12 +184,12 @@ func findPooler(t *testing.T) poolerProgram {
 			return poolerProgram{path: path}
 		}
 	}
-	dir, err := os.MkdirTemp("", "posthorn-pgbouncer-")
+	dir, err := os.MkdirTemp("", "posthorn-pgbouncer-") //nolint:usetesting // another user must reach it
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // another user runs it
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -135,8 +135,13 @@ func appendStored(b []byte, m *queue.StoredMessage) []byte {
 	b = append(b, `{"id":`...)
 	b = appendUUID(b, m.ID)
 	for _, field := range [...]struct{ name, value string }{
-		{"transactionId", m.TransactionID}, {"queuePath", m.Queue + "/" + m.Partition}, {"queue", m.Queue}, {"partition", m.Partition},
-		{"namespace", m.Namespace}, {"task", m.Task}, {"status", string(m.Status)},
+		{"transactionId", m.TransactionID},
+		{"queuePath", m.Queue + "/" + m.Partition},
+		{"queue", m.Queue},
+		{"partition", m.Partition},
+		{"namespace", m.Namespace},
+		{"task", m.Task},
+		{"status", string(m.Status)},
 	} {
 		b = appendField(b, field.name, field.value)
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -153,13 +154,15 @@ func (e *edge) shownScheduleV1(c *call, s *delivery.Schedule) (scheduleV1, error
 	out.Destination = destinationV1{Type: "url", URL: s.Destination.String()}
 	if s.Destination.Kind == request.Topic {
 		out.Destination = destinationV1{Type: "topic"}
-		switch t, err := e.cfg.Delivery.Topic(c.ctx, s.Destination.Name); {
-		case err == nil:
-			topic := shownTopicV1(t)
-			out.Destination.Topic = &topic
-		case missing(err, "", "") == err: // not that it is gone
+		t, err := e.cfg.Delivery.Topic(c.ctx, s.Destination.Name)
+		if errors.Is(err, delivery.ErrNotFound) {
+			return out, nil // it was deleted; each tick says so
+		}
+		if err != nil {
 			return out, err
 		}
+		topic := shownTopicV1(t)
+		out.Destination.Topic = &topic
 	}
 	return out, nil
 }
@@ -267,10 +270,9 @@ func (e *edge) shownSchedule(c *call, s *delivery.Schedule) (scheduleV2, error) 
 			out.LastScheduleStates = map[string]string{}
 		}
 		shown := "IN_PROGRESS"
-		switch state {
-		case delivery.Delivered:
+		if state == delivery.Delivered {
 			shown = "SUCCESS"
-		case delivery.Failed, delivery.Cancelled:
+		} else if state == delivery.Failed || state == delivery.Cancelled {
 			shown = "FAIL"
 		}
 		out.LastScheduleStates[delivery.MessageID(id)] = shown

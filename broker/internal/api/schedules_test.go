@@ -91,9 +91,15 @@ func TestSchedules(t *testing.T) {
 		b.ask(404, method, "/v2/schedules/unknown/pause", "", nil)
 	}
 	for _, bad := range [][]string{
-		{}, {"Upstash-Cron", "* * * *"}, {"Upstash-Cron", "TZ= * * * *"}, {"Upstash-Cron", "@every 1ns"}, {"Upstash-Cron", "0 0 31 2 *"},
-		{"Upstash-Cron", strings.Repeat("0,", 30_000) + "0 * * * *"}, {"Upstash-Cron", "* * * * *", "Upstash-Schedule-Id", "a b"},
-		{"Upstash-Cron", "* * * * *", "Upstash-Delay", "-1s"}, {"Upstash-Cron", "CRON_TZ=Moon/Base * * * * *"},
+		{},
+		{"Upstash-Cron", "* * * *"},
+		{"Upstash-Cron", "TZ= * * * *"},
+		{"Upstash-Cron", "@every 1ns"},
+		{"Upstash-Cron", "0 0 31 2 *"},
+		{"Upstash-Cron", strings.Repeat("0,", 30_000) + "0 * * * *"},
+		{"Upstash-Cron", "* * * * *", "Upstash-Schedule-Id", "a b"},
+		{"Upstash-Cron", "* * * * *", "Upstash-Delay", "-1s"},
+		{"Upstash-Cron", "CRON_TZ=Moon/Base * * * * *"},
 	} {
 		if r := b.publish("/v2/schedules/"+h.URL, "x", bad...); r.status != 400 || r.errorText(t) == "" {
 			t.Errorf("%.40q: %d %s", bad, r.status, r.body)

@@ -74,10 +74,9 @@ func readTrace(body []byte) (queue.TraceEvent, error) {
 
 // traceNames reads an array of names or one name; each counts once.
 func traceNames(raw jsontext.Value) (names []string, err error) {
-	switch raw.Kind() {
-	case '[':
+	if kind := raw.Kind(); kind == '[' {
 		err = json.Unmarshal(raw, &names)
-	case '"':
+	} else if kind == '"' {
 		names = make([]string, 1)
 		err = json.Unmarshal(raw, &names[0])
 	}

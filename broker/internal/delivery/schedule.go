@@ -448,8 +448,9 @@ func (e *Engine) unitOf(ctx context.Context, tx pgx.Tx, s *Schedule) (u *unit, f
 		each.Targets = []Target{target}
 		p.Messages = append(p.Messages, each)
 	}
-	if u, err = newUnit(p); err != nil {
-		return nil, err.Error(), nil
+	u, refused := newUnit(p)
+	if refused != nil {
+		return nil, refused.Error(), nil
 	}
 	return u, "", nil
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/delivery/request"
 )
 
-func scheduled(t testing.TB, e *Engine, id string) *Schedule {
+// scheduled is the schedule s.
+func scheduled(t testing.TB, e *Engine) *Schedule {
 	t.Helper()
-	s, err := e.Schedule(t.Context(), id)
+	s, err := e.Schedule(t.Context(), "s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestScheduleTicks(t *testing.T) {
 	put(t, e, Schedule{ID: "s", Cron: " */5  * * * * ", Destination: toURL(s.URL), Message: Message{
 		Method: http.MethodPut, Body: []byte("tick"), Header: http.Header{"X-A": {"1"}}, CallerIP: "127.0.0.1",
 	}})
-	first := scheduled(t, e, "s")
+	first := scheduled(t, e)
 	if first.Cron != "*/5  * * * *" || first.NextAt.Minute()%5 != 0 || first.NextAt.Second() != 0 || !first.LastAt.IsZero() || first.Paused {
 		t.Errorf("schedule %+v", first)
 	}
@@ -57,7 +58,7 @@ func TestScheduleTicks(t *testing.T) {
 		t.Fatalf("%d messages before the first tick", n)
 	}
 	for i := range 3 {
-		due := scheduled(t, e, "s").NextAt
+		due := scheduled(t, e).NextAt
 		advanceTo(t, e, due.Add(-time.Second))
 		if n := len(s.requests()); n != i {
 			t.Fatalf("%d messages before tick %d", n, i+1)
@@ -71,12 +72,12 @@ func TestScheduleTicks(t *testing.T) {
 		if r.method != http.MethodPut || r.body != "tick" || r.header.Get("X-A") != "1" || r.header.Get("Upstash-Schedule-Id") != "s" {
 			t.Errorf("delivered %+v", r)
 		}
-		now := scheduled(t, e, "s")
+		now := scheduled(t, e)
 		if !now.LastAt.Equal(due) || !now.NextAt.Equal(due.Add(5*time.Minute)) {
 			t.Errorf("last %s, next %s after the tick of %s", now.LastAt, now.NextAt, due)
 		}
 	}
-	states, err := e.Scheduled(t.Context(), scheduled(t, e, "s"))
+	states, err := e.Scheduled(t.Context(), scheduled(t, e))
 	if err != nil || len(states) != 1 {
 		t.Fatalf("states %v, %v", states, err)
 	}
@@ -147,13 +148,13 @@ func TestPauseAndReplaceSchedule(t *testing.T) {
 	e := engine(t, database(t), nil)
 	s := newSink(t, nil)
 	put(t, e, Schedule{ID: "s", Cron: "0 * * * *", Destination: toURL(s.URL), Message: Message{Body: []byte("old"), Label: "l", CallerIP: "x"}})
-	created := scheduled(t, e, "s").CreatedAt
+	created := scheduled(t, e).CreatedAt
 	for range 2 { // idempotent
 		if err := e.PauseSchedule(t.Context(), "s", true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if p := scheduled(t, e, "s"); !p.Paused || !p.NextAt.IsZero() {
+	if p := scheduled(t, e); !p.Paused || !p.NextAt.IsZero() {
 		t.Errorf("paused: %+v", p)
 	}
 	advance(t, e, 3*time.Hour)
@@ -164,12 +165,12 @@ func TestPauseAndReplaceSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(t, e)
-	resumed := scheduled(t, e, "s")
+	resumed := scheduled(t, e)
 	if n := len(s.requests()); n != 0 || resumed.Paused || !resumed.NextAt.After(e.Now()) {
 		t.Errorf("resumed: %d messages, %+v", n, resumed)
 	}
 	put(t, e, Schedule{ID: "s", Cron: "30 * * * *", Destination: toURL(s.URL + "/new"), Message: Message{CallerIP: "x", Delay: 10 * time.Second}})
-	replaced := scheduled(t, e, "s")
+	replaced := scheduled(t, e)
 	if replaced.Cron != "30 * * * *" || len(replaced.Message.Body) != 0 || replaced.Message.Label != "" || !replaced.CreatedAt.Equal(created) {
 		t.Errorf("replaced: %+v", replaced)
 	}
@@ -194,7 +195,7 @@ func TestScheduleOfATopic(t *testing.T) {
 		Header: http.Header{"X-Own": {"1"}}, CallerIP: "x",
 	}})
 	advance(t, e, time.Minute)
-	if s := scheduled(t, e, "s"); s.Error != "topic news not found" || !s.LastAt.IsZero() {
+	if s := scheduled(t, e); s.Error != "topic news not found" || !s.LastAt.IsZero() {
 		t.Errorf("without its topic: %+v", s)
 	}
 	if err := e.UpsertEndpoints(t.Context(), "news", []Endpoint{{URL: one.URL}, {URL: two.URL}}, 100); err != nil {
@@ -210,7 +211,7 @@ func TestScheduleOfATopic(t *testing.T) {
 			t.Errorf("delivered %+v", got)
 		}
 	}
-	if s := scheduled(t, e, "s"); s.Error != "" || s.LastAt.IsZero() {
+	if s := scheduled(t, e); s.Error != "" || s.LastAt.IsZero() {
 		t.Errorf("with its topic: %+v", s)
 	}
 }

@@ -30,12 +30,12 @@ func (c *canceller) HandleCancel(context.Context) {
 	_ = c.conn.Conn().SetDeadline(deadline) // if it is broken, the statement fails anyway
 	done := make(chan struct{})
 	c.done = done
-	go func() {
+	go func() { //nolint:gosec // the request outlives the context, whose end it announces
 		defer close(done)
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
 		_ = c.conn.CancelRequest(ctx) // what is not cancelled runs into the deadline
-		time.Sleep(cancelSettles)
+		<-time.After(cancelSettles)
 	}()
 }
 

@@ -23,14 +23,14 @@ func seek(t testing.TB, e *queue.Engine, r queue.SeekRequest, want int) {
 	expect(t, "moved cursors", moved, want)
 }
 
-// pushed pushes one message per call to q/p, named 0 to n-1, and returns when each was created.
-func pushed(t testing.TB, e *queue.Engine, q, partition string, n int) []time.Time {
+// pushed pushes messages to a partition of the queue q, one per call, named 0 to n-1, and returns when each was created.
+func pushed(t testing.TB, e *queue.Engine, partition string, n int) []time.Time {
 	t.Helper()
 	for i := range n {
-		push(t, e, item(q, partition, fmt.Sprint(i)))
+		push(t, e, item("q", partition, fmt.Sprint(i)))
 	}
 	var times []time.Time
-	for _, p := range pop(t, e, queue.PopRequest{Queue: q, Partition: partition, Group: "clerk", Batch: n, AutoAck: true}).Partitions {
+	for _, p := range pop(t, e, queue.PopRequest{Queue: "q", Partition: partition, Group: "clerk", Batch: n, AutoAck: true}).Partitions {
 		for _, m := range p.Messages {
 			times = append(times, m.CreatedAt)
 		}
@@ -42,7 +42,7 @@ func pushed(t testing.TB, e *queue.Engine, q, partition string, n int) []time.Ti
 func TestSeekGoesBackAndForth(t *testing.T) {
 	t.Parallel()
 	e := broker(t, pgtest.URL(t), queue.Config{})
-	times := pushed(t, e, "q", "a", 5)
+	times := pushed(t, e, "a", 5)
 	push(t, e, item("q", "b", "b0"))
 	all := queue.PopRequest{Queue: "q", Group: "g", Partitions: 0, AutoAck: true}
 	onA := queue.PopRequest{Queue: "q", Partition: "a", Group: "g", AutoAck: true}
@@ -76,7 +76,7 @@ func TestSeekInPartitionsWithoutCursor(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
-	times := pushed(t, a, "q", "a", 4)
+	times := pushed(t, a, "a", 4)
 	none := queue.PopRequest{Queue: "q", Group: "g", FromNew: true}
 	expect(t, "a new group", len(ids(pop(t, a, none))), 0)
 	expect(t, "at the other broker", len(ids(pop(t, b, none))), 0)
@@ -88,7 +88,7 @@ func TestSeekEndsLeasesAndResetsRetries(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
-	times := pushed(t, a, "q", "p", 3)
+	times := pushed(t, a, "p", 3)
 	request := queue.PopRequest{Queue: "q", Group: "g"}
 	for range 3 { // the whole budget
 		expect(t, "nack", ackAll(t, a, pop(t, a, request), queue.Nack)[0].Err, nil)
@@ -116,7 +116,7 @@ func TestSeekWakesOtherBrokers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	mover := broker(t, url, queue.Config{})
-	times := pushed(t, mover, "q", "p", 2)
+	times := pushed(t, mover, "p", 2)
 	for name, request := range map[string]queue.PopRequest{
 		"any partition": {Queue: "q"}, "one partition": {Queue: "q", Partition: "p"},
 	} {
@@ -402,8 +402,8 @@ func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	a, b := broker(t, url, queue.Config{}), broker(t, url, queue.Config{})
-	times := pushed(t, a, "q", "touched", 3)
-	later := pushed(t, a, "q", "untouched", 3)
+	times := pushed(t, a, "touched", 3)
+	later := pushed(t, a, "untouched", 3)
 	onTouched := queue.PopRequest{Queue: "q", Partition: "touched", Group: "g", Batch: 1, AutoAck: true}
 	onUntouched := queue.PopRequest{Queue: "q", Partition: "untouched", Group: "g", AutoAck: true}
 	expect(t, "popped", ids(pop(t, a, onTouched)), []string{"0"})
@@ -428,7 +428,7 @@ func TestSubscribe(t *testing.T) {
 func TestGroupsAndTheirLag(t *testing.T) {
 	t.Parallel()
 	e := broker(t, pgtest.URL(t), queue.Config{})
-	pushed(t, e, "q", "a", 4)
+	pushed(t, e, "a", 4)
 	push(t, e, item("q", "b", "0"), item("q", "b", "1"))
 	advance(t, e, 400*time.Second)
 	push(t, e, item("q", "b", "2"))

@@ -108,8 +108,15 @@ func TestParse(t *testing.T) {
 		t.Errorf("%v, %v", k, err)
 	}
 	for _, bad := range [][2]string{
-		{"short", ""}, {key1 + "00", ""}, {strings.Repeat("zz", 32), ""}, {"", key1}, {"", "k1:" + key1 + ",k2"}, {"", ":" + key1},
-		{"", "k1:" + key1 + ",k2:" + key1}, {" " + key1, ""}, {"", "k1:" + key1 + ","},
+		{"short", ""},
+		{key1 + "00", ""},
+		{strings.Repeat("zz", 32), ""},
+		{"", key1},
+		{"", "k1:" + key1 + ",k2"},
+		{"", ":" + key1},
+		{"", "k1:" + key1 + ",k2:" + key1},
+		{" " + key1, ""},
+		{"", "k1:" + key1 + ","},
 	} {
 		k, err := Parse(bad[0], bad[1])
 		if err == nil {
