@@ -99,7 +99,8 @@ func (e *Engine) outboxLoop(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if !passing(err) {
+			// All brokers but one are deposed at any time.
+			if !passing(err) && !errors.Is(err, errDeposed) && !errors.Is(err, errMoved) {
 				e.log.Error("the outbox waits", "err", err)
 			}
 			pause = outboxIdle

@@ -1,9 +1,11 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -283,6 +285,33 @@ func TestOutboxGoesAround(t *testing.T) {
 	})
 	expect(t, "left", count(t, admin, `select count(*) from posthorn.outbox`), 1)
 	expect(t, "open", ids(pop(t, e, queue.PopRequest{Queue: "open"})), []string{"first", "free"})
+}
+
+// TestOutboxStandbyIsQuiet lets a broker wait while another one moves: that is no failure to log.
+func TestOutboxStandbyIsQuiet(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	admin := pgtest.Admin(t, url)
+	broker(t, url, queue.Config{})
+	renewed := func() func() bool {
+		const sqlLease = `select until::text from outbox_mover where holder is not null`
+		var last string
+		_ = admin.QueryRow(t.Context(), sqlLease).Scan(&last)
+		return func() bool {
+			var until string
+			return admin.QueryRow(t.Context(), sqlLease).Scan(&until) == nil && until != last
+		}
+	}
+	waitFor(t, "the first broker to be the mover", renewed())
+	var lines bytes.Buffer
+	standby := broker(t, url, queue.Config{Logger: slog.New(slog.NewTextHandler(&lines, nil))})
+	for range 3 {
+		waitFor(t, "the mover to renew its lease", renewed())
+	}
+	standby.Stop()
+	if log := lines.String(); strings.Contains(log, "outbox") {
+		t.Errorf("the broker that does not move logs %s", log)
+	}
 }
 
 // passingBroker starts a broker that may fail to, and returns what ends it.
