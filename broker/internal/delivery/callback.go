@@ -38,8 +38,9 @@ func ParseDeadLetterID(s string) (uuid.UUID, bool) { return parseID(s, deadLette
 
 const deadLetterPrefix = "dlq_"
 
-// callBack adds a message that tells of an outcome, if somebody wants to know. dead is the dead letter, nil for none.
-func (e *Engine) callBack(v *verdict, o *outcome, to *Callback, dead *uuid.UUID) {
+// callBack adds a message that tells of an outcome of a task, if somebody wants to know. dead is the dead letter, nil for
+// none.
+func (e *Engine) callBack(v *verdict, o *outcome, f fenced, to *Callback, dead *uuid.UUID) {
 	if to == nil {
 		return
 	}
@@ -60,7 +61,11 @@ func (e *Engine) callBack(v *verdict, o *outcome, to *Callback, dead *uuid.UUID)
 		return
 	}
 	u := &unit{done: make(chan struct{})}
-	u.add(&Stored{ID: newID(), Message: to.message(m, body)})
+	told := &Stored{ID: newID(), Message: to.message(m, body)}
+	if f.queue != nil && f.slot != nil {
+		told.shares = &place{*f.queue, *f.slot}
+	}
+	u.add(told)
 	e.place(u)
 	v.callbacks = append(v.callbacks, u)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const sqlLockTasks = `
-select d.message_id, d.target, d.retried, d.cancelled, d.lease is not null, clock_timestamp() + s.clock_offset
+select d.message_id, d.target, d.retried, d.cancelled, d.lease is not null, d.queue_lane, d.flow_lane, clock_timestamp() + s.clock_offset
 from delivery_task d cross join setting s
 where d.message_id = any($1)
 order by d.message_id, d.target
@@ -36,8 +36,10 @@ func (e *Engine) Cancel(ctx context.Context, ids []uuid.UUID) (int, error) {
 		var k taskKey
 		var retried int
 		var cancelled, leased bool
+		var queue, flow *int64
+		woken := wakes{}
 		var now time.Time
-		_, err = pgx.ForEachRow(rows, []any{&k.message, &k.target, &retried, &cancelled, &leased, &now}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&k.message, &k.target, &retried, &cancelled, &leased, &queue, &flow, &now}, func() error {
 			affected[k.message] = true
 			if !cancelled {
 				entries.add(k, now, CancelRequested, retried, nil, nil)
@@ -46,6 +48,8 @@ func (e *Engine) Cancel(ctx context.Context, ids []uuid.UUID) (int, error) {
 				marked.add(k)
 				return nil
 			}
+			woken.add(queue, now)
+			woken.add(flow, now)
 			ended.add(k)
 			entries.add(k, now, Cancelled, retried, nil, nil)
 			return nil
@@ -57,11 +61,13 @@ func (e *Engine) Cancel(ctx context.Context, ids []uuid.UUID) (int, error) {
 		batch.Queue(sqlMarkCancelled, marked.ids, marked.targets)
 		batch.Queue(sqlEnd, ended.ids, ended.targets)
 		batch.Queue(sqlEntries, entries.args()...)
+		batch.Queue(sqlWake, woken.args()...)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
 		return 0, e.unavailable("cancel messages", err)
 	}
 	e.dispatch.cancel(affected)
+	signal(e.due)
 	return len(affected), nil
 }

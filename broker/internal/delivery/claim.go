@@ -45,7 +45,8 @@ returning d.message_id, d.target, d.retried, d.cancelled, d.host, d.size, (selec
 
 const sqlNextDue = `
 select clock_timestamp() + clock_offset,
-       (select due_at from delivery_task where lease is null and lane is null order by due_at limit 1)
+       least((select due_at from delivery_task where lease is null and lane is null order by due_at limit 1),
+             (select at from delivery_wake order by at limit 1))
 from setting`
 
 // sqlPark moves due tasks of hosts that have their share out of the way of others.
@@ -62,14 +63,14 @@ returning d.host`
 // sqlFindParked skips from one lane to the next. The lane of a host is the host.
 const sqlFindParked = `
 with recursive l as (
-    (select lane from delivery_task where lease is null and lane is not null order by lane limit 1)
+    (select host as lane from delivery_task where lease is null and lane = host order by host limit 1)
     union all
-    select (select t.lane from delivery_task t where t.lease is null and t.lane > l.lane order by t.lane limit 1)
+    select (select t.host from delivery_task t where t.lease is null and t.lane = t.host and t.host > l.lane order by t.host limit 1)
     from l where l.lane is not null)
-select l.lane from l where l.lane is not null
-  and exists (select from delivery_task t where t.lease is null and t.lane = l.lane and t.host = l.lane)`
+select l.lane from l where l.lane is not null`
 
-// nextDue is the database's time, and when the first task that waits for its time is due; zero when none waits.
+// nextDue is the database's time, and when the first task that waits for its time is due or a gate is to be looked at; zero
+// when neither is known.
 func (e *Engine) nextDue(ctx context.Context) (now, next time.Time, err error) {
 	ctx, cancel := e.deadline(ctx)
 	defer cancel()
@@ -134,6 +135,10 @@ func (e *Engine) claimDue(ctx context.Context) (time.Duration, error) {
 		return pollDue, nil
 	}
 	n = min(n, claimLimit)
+	passed, err := e.openGates(ctx)
+	if err != nil {
+		return 0, err
+	}
 	taken, err := e.claim(ctx, n, sqlClaim, n, except)
 	if err != nil {
 		return 0, err
@@ -146,7 +151,7 @@ func (e *Engine) claimDue(ctx context.Context) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case taken == n, fromLanes > 0, parked == parkLimit:
+	case taken == n, passed > 0, fromLanes > 0, parked == parkLimit:
 		return 0, nil
 	}
 	now, next, err := e.nextDue(ctx)
@@ -260,7 +265,9 @@ select exists (
     where lease is null and lane is null and due_at <= (select clock_timestamp() + clock_offset from setting))
   or exists (
     select from delivery_task
-    where lease is null and lane = host and due_at <= (select clock_timestamp() + clock_offset from setting))`
+    where lease is null and lane = host and due_at <= (select clock_timestamp() + clock_offset from setting))
+  or exists (
+    select from delivery_wake where at <= (select clock_timestamp() + clock_offset from setting))`
 
 func (e *Engine) dueLeft(ctx context.Context) (left bool, err error) {
 	ctx, cancel := e.deadline(ctx)

@@ -21,6 +21,10 @@
 // Each host has a bound on its attempts at once, which grows while it answers and shrinks while it does not, and hosts take
 // turns. Due messages of a host that has its share wait in the database, out of the way of others.
 //
+// Messages of a delivery queue or with a flow control key wait in lanes too, until one of the brokers lets them pass: see
+// gate.go. The bounds hold for all brokers together. An attempt counts in the period in which its key lets it pass, which
+// is a moment before it begins, or longer when its host has its share already.
+//
 // # What it assumes
 //
 // A migrated schema (package pg) and READ COMMITTED. Due times are the database's, the test clock's offset included; leases

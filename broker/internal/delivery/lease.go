@@ -68,12 +68,12 @@ func (l *leases) fresh() bool {
 }
 
 const sqlRenewLeases = `
-update delivery_broker set alive_until = clock_timestamp() + $2::interval
+update delivery_broker set alive_until = clock_timestamp() + $2::interval, workers = case when lease = $3 then $4::integer else 0 end
 where lease = any($1) and alive_until > clock_timestamp()
 returning lease`
 
 const sqlNewLease = `
-insert into delivery_broker (lease, alive_until) values ($1, clock_timestamp() + $2::interval)`
+insert into delivery_broker (lease, alive_until, workers) values ($1, clock_timestamp() + $2::interval, $3)`
 
 const sqlDropLeases = `
 delete from delivery_broker where lease = any($1)`
@@ -91,8 +91,10 @@ func (e *Engine) renewLease(ctx context.Context) error {
 			drop = append(drop, old.id)
 		}
 	}
+	var current int64
 	if l.current != nil {
-		keep = append(keep, l.current.id)
+		current = l.current.id
+		keep = append(keep, current)
 	}
 	needed := l.current == nil
 	l.mu.Unlock()
@@ -101,7 +103,7 @@ func (e *Engine) renewLease(ctx context.Context) error {
 	defer cancel()
 	var alive []int64
 	if len(keep) > 0 {
-		rows, err := e.pool.Query(ctx, sqlRenewLeases, keep, leaseTime)
+		rows, err := e.pool.Query(ctx, sqlRenewLeases, keep, leaseTime, current, e.cfg.Workers)
 		if err != nil {
 			return e.unavailable("renew the lease", err)
 		}
@@ -124,7 +126,7 @@ func (e *Engine) renewLease(ctx context.Context) error {
 	l.mu.Unlock()
 	if needed {
 		minted = &lease{id: rand.Int64()} //nolint:gosec // it has to be unlikely to repeat, not hard to guess
-		if _, err := e.pool.Exec(ctx, sqlNewLease, minted.id, leaseTime); err != nil {
+		if _, err := e.pool.Exec(ctx, sqlNewLease, minted.id, leaseTime, e.cfg.Workers); err != nil {
 			return e.unavailable("take a lease", err)
 		}
 	}

@@ -29,7 +29,7 @@ type Message struct {
 	Topic      string // the group that the targets belong to; "" means none
 	Queue      string // the delivery queue; "" means none
 	ScheduleID string // the schedule that made the message; "" means none
-	FlowKey    string // flow control key; "" means none
+	FlowKey    string // flow control key; "" means none. Flow has its values
 	Label      string // several are separated by commas; "" means none
 	CallerIP   string // of the publisher
 
@@ -42,6 +42,7 @@ type Settings struct {
 	RetryDelay string        `json:"retryDelay,omitempty"` // expression in milliseconds; "" means the default backoff
 	Timeout    time.Duration `json:"timeout,omitempty"`    // of an attempt, in ns; 0 means the broker's
 	Redact     string        `json:"redact,omitempty"`     // what is not shown, as Upstash-Redact-Fields says it; "" means nothing
+	Flow       FlowLimits    `json:"flow,omitzero"`        // values for the flow control key
 
 	Callback        *Callback `json:"callback,omitempty"`        // told of every attempt; nil means nobody
 	FailureCallback *Callback `json:"failureCallback,omitempty"` // told when the message failed; nil means nobody
@@ -57,6 +58,20 @@ type Callback struct {
 	Delay      time.Duration       `json:"delay,omitempty"`      // in ns; 0 means at once
 	Timeout    time.Duration       `json:"timeout,omitempty"`    // in ns; 0 means that of the message
 	Given      map[string][]string `json:"given,omitempty"`      // the Upstash-Callback headers as they came, prefix cut
+}
+
+// FlowLimits are the values that a message has for its flow control key.
+type FlowLimits struct {
+	Parallelism int           `json:"parallelism,omitempty"` // attempts at once; 0 means no bound
+	Rate        int           `json:"rate,omitempty"`        // attempts that begin in one period; 0 means no bound
+	Period      time.Duration `json:"period,omitempty"`      // in ns; 0 means a second
+}
+
+func (l FlowLimits) period() time.Duration {
+	if l.Period <= 0 {
+		return time.Second
+	}
+	return l.Period
 }
 
 // Target is where a message goes.
@@ -81,6 +96,7 @@ type Stored struct {
 	ID        uuid.UUID
 	CreatedAt time.Time
 	FirstAt   time.Time // when the first attempt is due: CreatedAt or later
+	shares    *place    // of a callback: the place in a queue that it keeps taken; nil for none
 }
 
 // size is what a message takes in memory, in bytes, about.

@@ -32,7 +32,7 @@ const outcomeLimit = 256
 // sqlFence locks the tasks whose attempts are this broker's to judge: the lease is still held, and the attempt is the one that
 // was leased. What an attempt to commit before this one has done is not done again.
 const sqlFence = `
-select d.message_id, d.target, d.cancelled, clock_timestamp() + s.clock_offset
+select d.message_id, d.target, d.cancelled, d.queue_lane, d.slot, d.flow_lane, clock_timestamp() + s.clock_offset
 from unnest($1::uuid[], $2::smallint[], $3::integer[], $4::bigint[]) as o(message_id, target, retried, lease)
 join delivery_task d on d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease = o.lease
 cross join setting s
@@ -44,7 +44,7 @@ delete from delivery_task d using unnest($1::uuid[], $2::smallint[]) as o(messag
 where d.message_id = o.message_id and d.target = o.target`
 
 const sqlRetry = `
-update delivery_task d set lease = null, lane = null, retried = d.retried + 1, due_at = o.due_at
+update delivery_task d set lease = null, lane = d.flow_lane, flowing = false, retried = d.retried + 1, due_at = o.due_at
 from unnest($1::uuid[], $2::smallint[], $3::timestamptz[]) as o(message_id, target, due_at)
 where d.message_id = o.message_id and d.target = o.target`
 
@@ -72,6 +72,7 @@ type verdict struct {
 	entries   entryColumns
 	dead      deadColumns
 	callbacks []*unit
+	woken     wakes // lanes of which something ended
 	retrySoon bool
 }
 
@@ -210,7 +211,7 @@ func (e *Engine) commitPatiently(outcomes []*outcome) error {
 func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
 	ctx, cancel := e.deadline(context.WithoutCancel(e.ctx))
 	defer cancel()
-	v := &verdict{}
+	v := &verdict{woken: wakes{}}
 	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		fenced, now, err := fence(ctx, tx, outcomes)
 		if err != nil {
@@ -219,8 +220,8 @@ func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
 		e.clock.Observe(now)
 		for _, o := range outcomes {
 			k := taskKey{o.job.message, o.job.target}
-			if cancelled, mine := fenced[k]; mine {
-				e.judge(v, o, cancelled, now)
+			if f, mine := fenced[k]; mine {
+				e.judge(v, o, f, now)
 			}
 		}
 		return e.write(ctx, tx, v)
@@ -234,8 +235,15 @@ func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
 	return v, nil
 }
 
-// fence returns the tasks that outcomes may change, with whether somebody cancelled them, and the database's time.
-func fence(ctx context.Context, tx pgx.Tx, outcomes []*outcome) (map[taskKey]bool, time.Time, error) {
+// fenced is a task that an outcome may change.
+type fenced struct {
+	cancelled   bool   // somebody asked for its end
+	queue, flow *int64 // its gates
+	slot        *uuid.UUID
+}
+
+// fence returns the tasks that outcomes may change, and the database's time.
+func fence(ctx context.Context, tx pgx.Tx, outcomes []*outcome) (map[taskKey]fenced, time.Time, error) {
 	var tasks taskColumns
 	retried := make([]int32, len(outcomes))
 	leases := make([]int64, len(outcomes))
@@ -249,20 +257,22 @@ func fence(ctx context.Context, tx pgx.Tx, outcomes []*outcome) (map[taskKey]boo
 	if err != nil {
 		return nil, now, err
 	}
-	fenced := make(map[taskKey]bool, len(outcomes))
+	tasksOf := make(map[taskKey]fenced, len(outcomes))
 	var k taskKey
-	var cancelled bool
-	_, err = pgx.ForEachRow(rows, []any{&k.message, &k.target, &cancelled, &now}, func() error {
-		fenced[k] = cancelled
+	var f fenced
+	_, err = pgx.ForEachRow(rows, []any{&k.message, &k.target, &f.cancelled, &f.queue, &f.slot, &f.flow, &now}, func() error {
+		tasksOf[k] = f
 		return nil
 	})
-	return fenced, now, err
+	return tasksOf, now, err
 }
 
 // judge decides what follows from one outcome.
-func (e *Engine) judge(v *verdict, o *outcome, cancelled bool, now time.Time) {
+func (e *Engine) judge(v *verdict, o *outcome, f fenced, now time.Time) {
 	k := taskKey{o.job.message, o.job.target}
 	n := o.job.retried
+	v.woken.add(f.flow, now)
+	v.woken.add(f.queue, now)
 	if !o.start.IsZero() {
 		start := o.start
 		if start.After(now) {
@@ -274,8 +284,8 @@ func (e *Engine) judge(v *verdict, o *outcome, cancelled bool, now time.Time) {
 	case o.delivered:
 		v.ended.add(k)
 		v.entries.add(k, now, Delivered, n, nil, o)
-		e.callBack(v, o, o.message.Callback, nil)
-	case cancelled || o.start.IsZero():
+		e.callBack(v, o, f, o.message.Callback, nil)
+	case f.cancelled || o.start.IsZero():
 		if !o.start.IsZero() {
 			v.entries.add(k, now, Failing, n, nil, o)
 		}
@@ -287,8 +297,8 @@ func (e *Engine) judge(v *verdict, o *outcome, cancelled bool, now time.Time) {
 		v.entries.add(k, now, Failed, n, nil, o)
 		dead := newID()
 		v.dead.add(dead, k, now, o)
-		e.callBack(v, o, o.message.Callback, nil)
-		e.callBack(v, o, o.message.FailureCallback, &dead)
+		e.callBack(v, o, f, o.message.Callback, nil)
+		e.callBack(v, o, f, o.message.FailureCallback, &dead)
 	default:
 		pause := e.pauseBefore(o)
 		next := now.Add(pause)
@@ -297,7 +307,8 @@ func (e *Engine) judge(v *verdict, o *outcome, cancelled bool, now time.Time) {
 		v.due = append(v.due, next)
 		v.entries.add(k, now, Failing, n, nil, o)
 		v.entries.add(k, now, Retrying, n, &next, o)
-		e.callBack(v, o, o.message.Callback, nil)
+		v.woken.add(f.flow, next)
+		e.callBack(v, o, f, o.message.Callback, nil)
 	}
 }
 
@@ -332,6 +343,9 @@ func (e *Engine) write(ctx context.Context, tx pgx.Tx, v *verdict) error {
 	if len(v.dead.keys) > 0 {
 		batch.Queue(sqlDeadLetters, v.dead.args()...)
 	}
+	if len(v.woken) > 0 {
+		batch.Queue(sqlWake, v.woken.args()...)
+	}
 	if batch.Len() > 0 {
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
@@ -352,7 +366,7 @@ func (e *Engine) follow(v *verdict) {
 	for _, u := range v.callbacks {
 		e.handOver(u)
 	}
-	if v.retrySoon {
+	if v.retrySoon || len(v.woken) > 0 {
 		signal(e.due)
 	}
 }

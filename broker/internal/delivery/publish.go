@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,7 +110,7 @@ func (u *unit) add(m *Stored) {
 // immediate reports whether all of a unit is due when it is accepted.
 func (u *unit) immediate() bool {
 	for _, m := range u.messages {
-		if m.Delay > 0 || !m.NotBefore.IsZero() || m.Queue != "" || m.FlowKey != "" {
+		if m.Delay > 0 || !m.NotBefore.IsZero() || m.gated() {
 			return false
 		}
 	}
@@ -141,10 +142,11 @@ written as (
     on conflict (id) do nothing
     returning id, not_before, created_at),
 tasks as (
-    insert into delivery_task (message_id, target, retried, cancelled, due_at, host, size, lane, lease)
-    select w.id, k.target, 0, false, w.not_before, k.host, k.size, k.lane, k.lease
-    from unnest($20::uuid[], $21::smallint[], $22::bigint[], $23::integer[], $24::bigint[], $25::bigint[])
-        as k(id, target, host, size, lane, lease)
+    insert into delivery_task (message_id, target, retried, cancelled, due_at, host, size, lane, lease, queue_lane, slot, flow_lane)
+    select w.id, k.target, 0, false, w.not_before, k.host, k.size, k.lane, k.lease, k.queue_lane, k.slot, k.flow_lane
+    from unnest($20::uuid[], $21::smallint[], $22::bigint[], $23::integer[], $24::bigint[], $25::bigint[], $26::bigint[], $27::uuid[],
+            $28::bigint[])
+        as k(id, target, host, size, lane, lease, queue_lane, slot, flow_lane)
     join written w on w.id = k.id),
 entries as (
     insert into delivery_log (message_id, target, time, state, retried, next_at)
@@ -167,6 +169,8 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 		taskHost                               []int64
 		taskSize                               []int32
 		taskLane, taskLease                    []*int64
+		taskQueue, taskFlow                    []*int64
+		taskSlot                               []*uuid.UUID
 	)
 	for _, u := range units {
 		if u.key != nil {
@@ -206,12 +210,13 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 				content = []byte{}
 			}
 			body = append(body, content)
+			g := gatesOf(m)
 			for target := range m.Targets {
 				taskIDs = append(taskIDs, m.ID)
 				taskTarget = append(taskTarget, int16(target))
 				taskHost = append(taskHost, u.hosts[i][target])
 				taskSize = append(taskSize, int32(min(m.size(), 1<<30)))
-				var lane, held *int64
+				lane, held := g.wait, (*int64)(nil)
 				if u.lanes != nil && u.lanes[i][target] != 0 {
 					lane = &u.lanes[i][target]
 				}
@@ -219,12 +224,14 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 					held = &u.lease.id
 				}
 				taskLane, taskLease = append(taskLane, lane), append(taskLease, held)
+				taskQueue, taskSlot, taskFlow = append(taskQueue, g.queue), append(taskSlot, g.slot), append(taskFlow, g.flow)
 			}
 		}
 	}
 	return []any{
 		keys, packed, window, keyOf, ids, notBefore, delay, method, url, targets, topic, queue, schedule, flow, label, callerIP,
-		header, settings, body, taskIDs, taskTarget, taskHost, taskSize, taskLane, taskLease,
+		header, settings, body, taskIDs, taskTarget, taskHost, taskSize, taskLane, taskLease, taskQueue,
+		taskSlot, taskFlow,
 	}, nil
 }
 
@@ -336,7 +343,7 @@ func (e *Engine) accept(units []*unit) error {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		err := e.tryAccept(ctx, e.pool, units, args)
+		err := e.acceptTogether(ctx, units, args)
 		if err == nil {
 			return nil
 		}
@@ -348,11 +355,20 @@ func (e *Engine) accept(units []*unit) error {
 	}
 }
 
+// acceptTogether writes units, in a transaction if that takes more than one statement.
+func (e *Engine) acceptTogether(ctx context.Context, units []*unit, args []any) error {
+	if !slices.ContainsFunc(units, (*unit).gated) {
+		return e.tryAccept(ctx, e.pool, units, args)
+	}
+	return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return e.tryAccept(ctx, tx, units, args) })
+}
+
 // querier is a pool or a transaction.
 type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 func (e *Engine) tryAccept(ctx context.Context, q querier, units []*unit, args []any) error {
@@ -373,6 +389,7 @@ func (e *Engine) tryAccept(ctx context.Context, q querier, units []*unit, args [
 	}
 	var open []*unit
 	var keys [][]byte
+	var gated []*Stored
 	for _, u := range units {
 		at, ok := written[u.ids[0]]
 		switch {
@@ -381,12 +398,20 @@ func (e *Engine) tryAccept(ctx context.Context, q querier, units []*unit, args [
 			u.accepted(at.created)
 			for _, m := range u.messages {
 				m.CreatedAt, m.FirstAt = written[m.ID].created, written[m.ID].notBefore
+				if m.gated() {
+					gated = append(gated, m)
+				}
 			}
 		case u.key == nil:
 			open = append(open, u)
 		default:
 			open = append(open, u)
 			keys = append(keys, u.key)
+		}
+	}
+	if len(gated) > 0 {
+		if err := putGates(ctx, q, gated); err != nil {
+			return err
 		}
 	}
 	if len(open) == 0 {

@@ -58,15 +58,21 @@ func (e *Engine) sweep(ctx context.Context) error {
 			return nil
 		}
 	}
-	for {
-		n, err := e.trimDedup(ctx)
-		if err != nil || n < sweepLimit {
-			return err
-		}
-		if !e.pause(sweepPause) {
-			return nil
+	for _, trim := range []func(context.Context) (int64, error){e.trimDedup, e.trimFlows} {
+		for {
+			n, err := trim(ctx)
+			if err != nil {
+				return err
+			}
+			if n < sweepLimit {
+				break
+			}
+			if !e.pause(sweepPause) {
+				return nil
+			}
 		}
 	}
+	return nil
 }
 
 func (e *Engine) trimLog(ctx context.Context) (more bool, err error) {
