@@ -110,7 +110,8 @@ type Config struct {
 // nothing and the broker a hash over all of it.
 const maxToken = 16 << 10
 
-// maxSubject bounds the sub claim in bytes, because it is stored with each message.
+// maxSubject bounds the sub claim in bytes, because it is stored with each message. It holds no control
+// character either, of which PostgreSQL cannot store NUL.
 const maxSubject = 1024
 
 // Authenticator checks tokens. It is safe for concurrent use; it owns no goroutine.

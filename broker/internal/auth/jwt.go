@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -190,7 +191,7 @@ func (v *verifier) verify(ctx context.Context, text string) (*Caller, error) {
 		return nil, refuse(reason(err))
 	}
 	subject, err := claims.GetSubject()
-	if err != nil || len(subject) > maxSubject {
+	if err != nil || len(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
 		return nil, refuse("a claim of the token is invalid")
 	}
 	caller := &Caller{Subject: subject, Name: subject}

@@ -245,6 +245,8 @@ func TestClaims(t *testing.T) {
 		{"sub is no string", map[string]any{"sub": 7}, nil, "claim"},
 		{"the longest sub", map[string]any{"sub": strings.Repeat("s", 1024)}, nil, ""},
 		{"a longer sub", map[string]any{"sub": strings.Repeat("s", 1025)}, nil, "claim"},
+		{"NUL in the sub", map[string]any{"sub": "a\x00b"}, nil, "claim"},
+		{"a control character in the sub", map[string]any{"sub": "a\u0085b"}, nil, "claim"},
 		{"any issuer", map[string]any{"iss": "x"}, nil, ""},
 		{"the issuer", map[string]any{"iss": "me"}, func(c *Config) { c.Issuer = "me" }, ""},
 		{"another issuer", map[string]any{"iss": "you"}, func(c *Config) { c.Issuer = "me" }, "issuer"},
