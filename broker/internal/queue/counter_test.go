@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -441,4 +442,24 @@ func TestReportsOfBrokers(t *testing.T) {
 	alive(2)
 	other.Stop()
 	alive(1)
+}
+
+// TestDatabaseStatsOfOwnTables: the tables of the broker are counted, also for a role whose search path begins elsewhere.
+func TestDatabaseStatsOfOwnTables(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	execute(t, pgtest.Admin(t, url), `do $$ begin execute format('create schema if not exists %I', current_user); end $$`)
+	stats, err := broker(t, url, seldom).DatabaseStats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, table := range stats.Tables {
+		names = append(names, table.Name)
+	}
+	for _, want := range []string{"segment", "cursor", "dead_letter", "outbox"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not among %v", want, names)
+		}
+	}
 }

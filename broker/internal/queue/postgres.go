@@ -38,10 +38,14 @@ select current_setting('server_version'), pg_database_size(d.datid), d.numbacken
        d.blks_hit, d.blks_read, d.deadlocks, d.temp_bytes
 from pg_stat_database d where d.datname = current_database()`
 
+// The tables are those beside that of the migrations, wherever the search path leads first, and the outbox.
 const sqlTableStats = `
 select relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid), pg_indexes_size(relid),
        greatest(last_vacuum, last_autovacuum)
-from pg_stat_user_tables where schemaname = current_schema()
+from pg_stat_user_tables
+where schemaname = (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                    where c.oid = 'posthorn_migration'::regclass)
+   or schemaname = 'posthorn' and relname = 'outbox'
 order by relname`
 
 // DatabaseStats asks PostgreSQL how it is doing.
