@@ -173,7 +173,7 @@ func TestPublishRefusals(t *testing.T) {
 		{"Upstash-Content-Based-Deduplication", "maybe"},
 		{"Upstash-Forward-Host", "x"},
 		{"Upstash-Forward-Upstash-Signature", "x"},
-		{"Upstash-Cron", "* * * * *"},
+		{"Upstash-Cron", "* * * *"},
 		{"Upstash-Flow-Control-Key", "k"},
 		{"Upstash-Redact-Fields", "all"},
 		{"Upstash-Callback-Retries", "x"},
