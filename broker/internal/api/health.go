@@ -22,6 +22,8 @@ type healthAnswer struct {
 	Version  string `json:"version"`
 	// Encryption is the state of encryption at rest.
 	Encryption string `json:"encryption"`
+	// Egress says where deliveries may go.
+	Egress string `json:"egress"`
 	*durability
 	MaintenanceMode    bool         `json:"maintenanceMode"`
 	PopMaintenanceMode bool         `json:"popMaintenanceMode"`
@@ -48,7 +50,7 @@ func (e *edge) health(c *call) (answer, error) {
 	db, err := e.cfg.Engine.Ping(ctx)
 	modes, b := e.cfg.Engine.Modes(), e.cfg.Engine.Buffer()
 	out := healthAnswer{
-		Status: "healthy", Database: "connected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"),
+		Status: "healthy", Database: "connected", Engine: engineName, Version: e.cfg.Version, Encryption: cmp.Or(e.cfg.Encryption, "off"), Egress: e.cfg.Delivery.Egress(),
 		MaintenanceMode: modes.Maintenance, PopMaintenanceMode: modes.PopMaintenance,
 	}
 	if b.Configured {

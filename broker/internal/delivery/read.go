@@ -14,6 +14,9 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/delivery/request"
 )
 
+// Egress says in a few words where deliveries may go.
+func (e *Engine) Egress() string { return e.cfg.Client.Policy() }
+
 // CheckURL refuses a destination that the egress policy forbids as it is spelled. What a name resolves to is checked when it is
 // dialled. The error is a *request.Error.
 func (e *Engine) CheckURL(destination string) error {
