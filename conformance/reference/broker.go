@@ -24,6 +24,7 @@ type Broker struct {
 	started   time.Time
 	access    *access // nil means that nobody is asked for a token
 
+	delivering sync.Mutex // held by whoever makes attempts; taken before mu
 	mu         sync.Mutex // guards everything below, and all that hangs from it
 	offset     time.Duration
 	parked     map[string]int // waiting pops by queue, "" for those by namespace or task
@@ -45,6 +46,9 @@ type Broker struct {
 	maintenance    bool
 	popMaintenance bool
 	seeks          int64 // how many there were; for a defect only
+
+	publications map[string]*publication
+	accepted     map[string]accepted // by deduplication id
 }
 
 type queue struct {
@@ -121,9 +125,12 @@ func New(mutations ...Mutation) *Broker {
 		partitions: map[uuid.UUID]*partition{},
 		streams:    map[string]*stream{},
 		changed:    make(chan struct{}),
-		parked:     map[string]int{},
-		id:         newID(),
-		started:    time.Now().UTC(),
+
+		publications: map[string]*publication{},
+		accepted:     map[string]accepted{},
+		parked:       map[string]int{},
+		id:           newID(),
+		started:      time.Now().UTC(),
 	}
 	for _, mutation := range mutations {
 		b.mutations[mutation] = true

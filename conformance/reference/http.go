@@ -98,6 +98,10 @@ func (b *Broker) table() []route {
 		{"GET", "/metrics/prometheus", b.metrics},
 		{"GET", "/openapi.json", b.openapi},
 		{"GET", "/", b.index},
+		{"POST", "/v1/publish/{destination}", b.publishV1},
+		{"GET", "/v1/messages/{messageId}", b.getMessageV1},
+		{"DELETE", "/v1/messages/{messageId}", b.cancelMessageV1},
+		{"GET", "/v1/messages/{messageId}/logs", b.messageLogsV1},
 		{"GET", "/testing/clock", b.getClock},
 		{"POST", "/testing/clock", b.advanceClock},
 		{"PUT", "/testing/faults", b.setFaults},
@@ -110,6 +114,9 @@ func (b *Broker) serve(w http.ResponseWriter, r *http.Request) {
 		method = http.MethodGet
 	}
 	segments := strings.Split(r.URL.EscapedPath(), "/")
+	if _, ok := restOf(r, "/v1/publish/"); ok {
+		segments = []string{"", "v1", "publish", "destination"}
+	}
 	for _, route := range b.routes {
 		if route.method != method {
 			continue

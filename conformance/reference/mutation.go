@@ -675,5 +675,5 @@ func Mutations() []Mutation {
 		ClockUnbounded,
 		ClockLags,
 		ClockStands,
-	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations, messageMutations, traceMutations)
+	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations, messageMutations, traceMutations, publishMutations)
 }

@@ -38,7 +38,7 @@ const patience = 3 * time.Second
 // capabilities are those of the reference broker, which this version of the suite exercises.
 var capabilities = []string{
 	suite.CapabilityClock, suite.CapabilityEncryption, suite.CapabilityAuth, suite.CapabilitySigning, suite.CapabilityRetention,
-	suite.CapabilityFaults, suite.CapabilityMaintenance,
+	suite.CapabilityFaults, suite.CapabilityMaintenance, suite.CapabilityWebhooks,
 }
 
 // heavy are requirements whose specs move megabytes. They run only for the mutations that are expected to fail them.

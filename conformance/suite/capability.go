@@ -11,6 +11,7 @@ const (
 	CapabilitySigning     = "signing"     // the tester supplies the secret that signs tokens
 	CapabilityEncryption  = "encryption"  // payloads are encrypted at rest
 	CapabilityRetention   = "retention"   // old segments are deleted
+	CapabilityWebhooks    = "webhooks"    // the target can reach the suite, and may deliver to it
 	CapabilityRestart     = "restart"     // the tester supplies a command that restarts the target
 )
 
@@ -18,7 +19,7 @@ const (
 func Capabilities() []string {
 	return []string{
 		CapabilityClock, CapabilityFaults, CapabilityMaintenance, CapabilityAuth, CapabilitySigning,
-		CapabilityEncryption, CapabilityRetention, CapabilityRestart,
+		CapabilityEncryption, CapabilityRetention, CapabilityWebhooks, CapabilityRestart,
 	}
 }
 

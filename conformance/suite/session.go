@@ -29,6 +29,11 @@ type Settings struct {
 	Tokens map[string]string
 	// SigningSecret signs HS256 tokens that the target accepts. Required with the capability signing.
 	SigningSecret string
+	// Listen is the address on which the suite takes deliveries, with the capability webhooks. "" means a free port of
+	// 127.0.0.1.
+	Listen string
+	// Advertise is the URL under which the target reaches Listen. "" means http:// and the address listened on.
+	Advertise string
 	// Patience bounds every wait for something that the target should do by itself, such as waking a parked pop.
 	// 0 means 5 s.
 	Patience time.Duration
@@ -48,6 +53,7 @@ type Session struct {
 	names    atomic.Int64
 	busy     atomic.Bool
 	identity Identity
+	hooks    *hooks // nil without the capability webhooks
 }
 
 // Identity is what the target says of itself at /health.
@@ -89,6 +95,11 @@ func Open(ctx context.Context, settings Settings) (*Session, error) {
 	if s.identity, err = s.identify(ctx); err != nil {
 		return nil, fmt.Errorf("target %s is not reachable: %w", settings.Target, err)
 	}
+	if s.Has(CapabilityWebhooks) {
+		if s.hooks, err = listenForHooks(ctx, settings.Listen, settings.Advertise); err != nil {
+			return nil, err
+		}
+	}
 	if settings.Through != nil {
 		if s.through, err = startThrough(ctx, s.base, s.Token(RoleAdmin), s.client, settings.Through); err != nil {
 			return nil, err
@@ -100,6 +111,9 @@ func Open(ctx context.Context, settings Settings) (*Session, error) {
 // Close stops the program peer and drops the connections. Calling it twice is harmless.
 func (s *Session) Close() error {
 	s.client.CloseIdleConnections()
+	if s.hooks != nil {
+		s.hooks.close()
+	}
 	if s.through != nil {
 		return s.through.close()
 	}

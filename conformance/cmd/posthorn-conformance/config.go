@@ -42,6 +42,12 @@ type Config struct {
 	// SigningSecret signs HS256 tokens that the target accepts. Empty means none.
 	// --signing-secret, CONFORMANCE_SIGNING_SECRET, signingSecret.
 	SigningSecret string `yaml:"signingSecret"`
+	// Listen is the address on which deliveries are taken, with the capability webhooks. Default a free port of 127.0.0.1.
+	// --listen, CONFORMANCE_LISTEN, listen.
+	Listen string `yaml:"listen"`
+	// Advertise is the URL under which the target reaches Listen. Default http:// and the address listened on.
+	// --advertise, CONFORMANCE_ADVERTISE, advertise.
+	Advertise string `yaml:"advertise"`
 }
 
 // listFlag collects the values of a flag that may be repeated and holds comma-separated values.
@@ -83,6 +89,8 @@ func loadConfig(args []string, env func(string) string, stderr io.Writer) (Confi
 	flags.Var(&capabilities, "capability", "`capability` that the target has; may be repeated")
 	flags.Var(&tokens, "token", "`ROLE=TOKEN`; may be repeated. Command lines are visible to others: prefer the variable or the file")
 	flags.StringVar(&given.SigningSecret, "signing-secret", "", "`secret` of HS256 tokens that the target accepts; the same holds")
+	flags.StringVar(&given.Listen, "listen", "", "`address` on which deliveries are taken (default a free port of 127.0.0.1)")
+	flags.StringVar(&given.Advertise, "advertise", "", "`URL` under which the target reaches that address")
 	if err := flags.Parse(args); err != nil {
 		return Config{}, err //nolint:wrapcheck // the flag package's message is complete
 	}
@@ -104,6 +112,8 @@ func loadConfig(args []string, env func(string) string, stderr io.Writer) (Confi
 		Capabilities: splitList(env("CONFORMANCE_CAPABILITY")),
 
 		SigningSecret: env("CONFORMANCE_SIGNING_SECRET"),
+		Listen:        env("CONFORMANCE_LISTEN"),
+		Advertise:     env("CONFORMANCE_ADVERTISE"),
 	}
 	if fromEnv.Tokens, err = parseTokens(splitList(env("CONFORMANCE_TOKENS"))); err != nil {
 		return Config{}, fmt.Errorf("CONFORMANCE_TOKENS: %w", err)
@@ -155,6 +165,8 @@ func (c Config) or(other Config) Config {
 		c.Tokens = other.Tokens
 	}
 	c.SigningSecret = first(c.SigningSecret, other.SigningSecret)
+	c.Listen = first(c.Listen, other.Listen)
+	c.Advertise = first(c.Advertise, other.Advertise)
 	return c
 }
 
@@ -189,6 +201,8 @@ func (c Config) effective() map[string]string {
 		"through":       c.Through,
 		"known-failing": c.KnownFailing,
 		"capability":    strings.Join(c.Capabilities, ","),
+		"listen":        c.Listen,
+		"advertise":     c.Advertise,
 	} {
 		if value != "" {
 			values[name] = value

@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	plan := suite.Plan{
 		Settings: suite.Settings{
 			Target: config.Target, Capabilities: config.Capabilities,
-			Tokens: config.Tokens, SigningSecret: config.SigningSecret,
+			Tokens: config.Tokens, SigningSecret: config.SigningSecret, Listen: config.Listen, Advertise: config.Advertise,
 		},
 		Profiles:      config.Profiles,
 		KnownFailing:  known,
