@@ -643,6 +643,9 @@ func (p *popper) acked(units []*ackGroup) {
 	defer p.mu.Unlock()
 	for _, u := range units {
 		p.engine.traffic.acked(u)
+		if u.plan.dead != nil {
+			p.engine.metrics.filed()
+		}
 		c := u.cursor
 		if u.seeks < c.seeks {
 			continue // a seek came after it

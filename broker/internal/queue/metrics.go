@@ -104,6 +104,20 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		partitionsRemoved:  counter("retention_partitions_total", "Partitions that this broker removed because they were empty and idle."),
 		ackConflicts:       counter("ack_conflicts_total", "Acks that found a cursor different from what was known."),
 	}
+	// What is counted from 0 on can be seen to increase the first time that it happens.
+	for counts, outcomes := range map[*prometheus.CounterVec][]string{
+		m.pushes:       {"ok", "failed"},
+		m.pushItems:    {string(Queued), string(Duplicate), string(Buffered), string(Failed)},
+		m.flushes:      {"ok", "error"},
+		m.pops:         {"messages", "empty", "error"},
+		m.transactions: {"committed", "duplicate", "rejected", "unknown", "failed"},
+		m.ackRequests:  {"ok", "error"},
+		m.acks:         {"done", "noop", "refused", "dead_letter"},
+	} {
+		for _, outcome := range outcomes {
+			counts.WithLabelValues(outcome)
+		}
+	}
 	if registry != nil {
 		registry.MustRegister(
 			m.pushes, m.pushBatch, m.pushItems, m.flushes, m.flushSeconds, m.flushItems, m.failures, m.unknownCommits, m.unknownLanded,
@@ -193,6 +207,9 @@ func (m *metrics) transacted(out *Outcome, err error) {
 	case err == nil:
 		m.transactions.WithLabelValues("committed").Inc()
 		m.pushedItems(out.Pushed)
+		for i := range out.Acked {
+			m.ackedItem(&out.Acked[i])
+		}
 	case errors.As(err, &duplicate):
 		m.transactions.WithLabelValues("duplicate").Inc()
 	case errors.As(err, &rejected):
@@ -234,23 +251,31 @@ func (m *metrics) acked(units []*ackGroup, items int, err error) {
 	m.ackRequests.WithLabelValues("ok").Inc()
 	for _, u := range units {
 		for _, en := range u.items {
-			outcome := "done"
-			switch r := en.result; {
-			case r.DeadLettered:
-				m.deadLetters.Inc()
-				m.counted.dead.Add(1)
-				outcome = "dead_letter"
-			case r.Err != nil:
-				outcome = "refused"
-			case r.Noop:
-				outcome = "noop"
-			}
-			m.acks.WithLabelValues(outcome).Inc()
-			if outcome != "refused" {
-				m.counted.acked.Add(1)
-			}
+			m.ackedItem(en.result)
 		}
 	}
+}
+
+func (m *metrics) ackedItem(r *AckResult) {
+	outcome := "done"
+	switch {
+	case r.DeadLettered:
+		outcome = "dead_letter"
+	case r.Err != nil:
+		outcome = "refused"
+	case r.Noop:
+		outcome = "noop"
+	}
+	m.acks.WithLabelValues(outcome).Inc()
+	if outcome != "refused" {
+		m.counted.acked.Add(1)
+	}
+}
+
+// filed counts a dead letter, whatever filed it.
+func (m *metrics) filed() {
+	m.deadLetters.Inc()
+	m.counted.dead.Add(1)
 }
 
 // requests is what the broker has done since its start.

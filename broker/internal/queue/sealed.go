@@ -239,6 +239,8 @@ func (e *Engine) bury(u *unreadable) error {
 		return err
 	}
 	if moved > 0 {
+		e.metrics.filed()
+		e.traffic.add(c.part.queue.id, Traffic{DeadLettered: 1})
 		e.log.Error("a message cannot be decrypted; it is a dead letter now", "queue", c.part.queue.name, "group", c.group.name, "err", u.err)
 	}
 	_, err = e.readCursors(e.ctx, []*cursor{c})
