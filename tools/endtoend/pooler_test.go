@@ -108,7 +108,7 @@ func startPooler(t *testing.T) (through string, around *pgx.Conn) {
 		t.Fatal(err)
 	}
 	address := listener.Addr().(*net.TCPAddr)
-	_ = listener.Close() // the pooler takes the port over
+	_ = listener.Close()                             // the pooler takes the port over
 	dir, err := os.MkdirTemp("", "posthorn-pooler-") //nolint:usetesting // another user must reach it
 	if err != nil {
 		t.Fatal(err)

@@ -193,6 +193,9 @@ type Config struct {
 	// SegmentCacheMB is the memory of the segment cache in MiB. Flag --segment-cache-mb, variable
 	// POSTHORN_SEGMENT_CACHE_MB; default 64; 0 means the default.
 	SegmentCacheMB int64
+	// TraceRetention is how long traces are kept, unless their queue keeps its messages for less. Variable
+	// POSTHORN_TRACE_RETENTION; default 168h; 0 means the default.
+	TraceRetention time.Duration
 	// RetentionInterval is how often what queues no longer keep is removed. Variable RETENTION_INTERVAL;
 	// default 5000 ms; 0 means the default.
 	RetentionInterval time.Duration
@@ -302,6 +305,7 @@ func DefaultConfig() Config {
 		TrafficDays:        30,
 		MetricsQueues:      100,
 		OTelPercent:        100,
+		TraceRetention:     7 * 24 * time.Hour,
 		RetentionInterval:  5 * time.Second,
 		RetentionBatch:     1000,
 		CleanupDays:        30,
@@ -341,6 +345,7 @@ func (c *Config) resolve() {
 	orDefault(&c.SegmentCacheMB, d.SegmentCacheMB)
 	orDefault(&c.StatsInterval, d.StatsInterval)
 	orDefault(&c.TrafficDays, d.TrafficDays)
+	orDefault(&c.TraceRetention, d.TraceRetention)
 	orDefault(&c.RetentionInterval, d.RetentionInterval)
 	orDefault(&c.RetentionBatch, d.RetentionBatch)
 	orDefault(&c.CleanupDays, d.CleanupDays)

@@ -72,7 +72,7 @@ func TestEveryVariable(t *testing.T) {
 		"POSTHORN_TLS_CERT", "tc", "POSTHORN_TLS_KEY", "tk", "POSTHORN_TLS_CLIENT_CA", "tca",
 		"POSTHORN_PG_SSLMODE", "verify-ca", "POSTHORN_PG_SSLROOTCERT", "prc",
 		"STATS_INTERVAL_MS", "26", "POSTHORN_TRAFFIC_DAYS", "27", "POSTHORN_METRICS_QUEUES", "28", "POSTHORN_OTEL_ENDPOINT", "http://oe",
-		"POSTHORN_OTEL_PERCENT", "29", "RETENTION_INTERVAL", "16", "RETENTION_BATCH_SIZE", "17", "PARTITION_CLEANUP_DAYS", "18", "QUEEN_PARTITION_CLEANUP_ENABLED", "no",
+		"POSTHORN_OTEL_PERCENT", "29", "RETENTION_INTERVAL", "16", "POSTHORN_TRACE_RETENTION", "19h", "RETENTION_BATCH_SIZE", "17", "PARTITION_CLEANUP_DAYS", "18", "QUEEN_PARTITION_CLEANUP_ENABLED", "no",
 		"FILE_BUFFER_FLUSH_MS", "26", "FILE_BUFFER_MAX_BATCH", "27", "QUEEN_ENCRYPTION_KEY", strings.Repeat("5e", 32), "QUEEN_ENCRYPTION_STRICT", "true",
 	))
 	if err != nil {
@@ -92,7 +92,7 @@ func TestEveryVariable(t *testing.T) {
 		EgressAllow: "ea", EgressMetadata: true, EgressResolve: "er", EgressCA: "ec", EgressProxy: "ep",
 		TLSCert: "tc", TLSKey: "tk", TLSClientCA: "tca", PGSSLMode: "verify-ca", PGSSLRootCert: "prc",
 		StatsInterval: 26 * time.Millisecond, TrafficDays: 27, MetricsQueues: 28, OTelEndpoint: "http://oe", OTelPercent: 29,
-		RetentionInterval: 16 * time.Millisecond, RetentionBatch: 17, CleanupDays: 18,
+		RetentionInterval: 16 * time.Millisecond, TraceRetention: 19 * time.Hour, RetentionBatch: 17, CleanupDays: 18,
 		SpoolFlush: 26 * time.Millisecond, SpoolBatch: 27,
 		EncryptionKey: strings.Repeat("5e", 32), StrictEncryption: true,
 	}

@@ -134,6 +134,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		HoldWindow:        cfg.HoldWindow,
 		DedupCacheBytes:   cfg.DedupCacheMB << 20,
 		SegmentCacheBytes: cfg.SegmentCacheMB << 20,
+		TraceRetention:    cfg.TraceRetention,
 		RetentionInterval: cfg.RetentionInterval,
 		RetentionBatch:    cfg.RetentionBatch,
 		PartitionIdle:     time.Duration(cfg.CleanupDays) * 24 * time.Hour,

@@ -89,6 +89,7 @@ func (c *Config) settings() []*setting {
 		{flag: "segment-cache-mb", env: []string{"POSTHORN_SEGMENT_CACHE_MB"}, value: integer[int64]{&c.SegmentCacheMB, 0, maxMiB}, usage: "segment cache in `MiB`; 0 = 64"},
 		{env: []string{"RETENTION_INTERVAL"}, value: millis{&c.RetentionInterval}, usage: "pause in `ms` between two passes of retention; 0 = 5000"},
 		{env: []string{"RETENTION_BATCH_SIZE"}, value: integer[int]{&c.RetentionBatch, 0, 100_000}, usage: "most `segments` that one transaction of retention removes; 0 = 1000"},
+		{env: []string{"POSTHORN_TRACE_RETENTION"}, value: window{&c.TraceRetention}, usage: "how long traces are kept, unless their queue keeps messages for less; 0 = 168h"},
 		{env: []string{"PARTITION_CLEANUP_DAYS"}, value: integer[int]{&c.CleanupDays, 0, 36_500}, usage: "`days` that an empty and idle partition stays; 0 = 30"},
 		{env: []string{"QUEEN_PARTITION_CLEANUP_ENABLED"}, value: boolean{&c.CleanupEnabled}, usage: "remove partitions that are empty and idle"},
 

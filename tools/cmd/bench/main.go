@@ -61,7 +61,7 @@ const usage = `usage: bench push|pop|e2e [flags]
   pop   loads -max-messages messages, then pops and acknowledges them
   e2e   producers and consumers together; delivery is the time from push to pop
 
-The target must be on this machine. push takes -baseline to compare with rows inserted into the same PostgreSQL.
+The target must be on this machine. POSTHORN_TOKEN is the token of a broker that asks for one. push takes -baseline to compare with rows inserted into the same PostgreSQL.
 
 `
 
@@ -79,6 +79,7 @@ func parse(args []string, stderr io.Writer) (bench.Config, bool, error) {
 		fs.PrintDefaults()
 	}
 	fs.StringVar(&cfg.URL, "url", cfg.URL, "broker, loopback only")
+	cfg.Token = os.Getenv("POSTHORN_TOKEN") // command lines are visible to others
 	fs.StringVar(&cfg.Queue, "queue", "", "queue (default a fresh name)")
 	fs.StringVar(&cfg.Group, "group", "", "consumer group (default queue mode)")
 	fs.IntVar(&cfg.Conns, "conns", cfg.Conns, "connections of producers (push, e2e) or consumers (pop)")

@@ -40,7 +40,8 @@ func (c *conn) post(path string, body []byte) (status int, answer []byte, err er
 	c.out = append(c.out, c.target.Host...)
 	c.out = append(c.out, "\r\nContent-Type: application/json\r\nContent-Length: "...)
 	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
-	c.out = append(c.out, "\r\n\r\n"...)
+	c.out = append(c.out, "\r\n"...)
+	c.endHead()
 	c.out = append(c.out, body...)
 	return c.roundTrip()
 }
@@ -51,8 +52,19 @@ func (c *conn) get(path string) (status int, answer []byte, err error) {
 	c.out = append(c.out, path...)
 	c.out = append(c.out, " HTTP/1.1\r\nHost: "...)
 	c.out = append(c.out, c.target.Host...)
-	c.out = append(c.out, "\r\n\r\n"...)
+	c.out = append(c.out, "\r\n"...)
+	c.endHead()
 	return c.roundTrip()
+}
+
+// endHead ends the head of a request, with the token if there is one.
+func (c *conn) endHead() {
+	if c.target.Token != "" {
+		c.out = append(c.out, "Authorization: Bearer "...)
+		c.out = append(c.out, c.target.Token...)
+		c.out = append(c.out, "\r\n"...)
+	}
+	c.out = append(c.out, "\r\n"...)
 }
 
 // roundTrip sends c.out. After an error the next request uses a new connection; nothing is sent twice.

@@ -37,6 +37,7 @@ const MinStampedPayload = stampDigits + 2
 type Config struct {
 	Mode       Mode
 	URL        string        // http://HOST:PORT of the broker, loopback
+	Token      string        // sent with each request; "" means none
 	Queue      string        // "" means a fresh name
 	Group      string        // consumer group; "" means queue mode
 	Conns      int           // connections of producers (push, e2e) or consumers (pop), one request in flight on each

@@ -42,6 +42,7 @@ func newLoad(ctx context.Context, cfg Config) (*load, error) {
 		return nil, err
 	}
 	target, err := ParseTarget(ctx, cfg.URL)
+	target.Token = cfg.Token
 	if err != nil {
 		return nil, err
 	}

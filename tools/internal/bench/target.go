@@ -19,6 +19,7 @@ type Target struct {
 	URL     string         // as given, without a trailing slash
 	Host    string         // value of the Host header
 	Address netip.AddrPort // loopback
+	Token   string         // sent with each request; "" means none
 }
 
 // ParseTarget accepts http://HOST[:PORT] whose host is a loopback address or a name that resolves to nothing else.
