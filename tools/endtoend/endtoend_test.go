@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	suite := build(t, "conformance/cmd/posthorn-conformance")
 	conforms := func(t *testing.T, args ...string) {
 		t.Helper()
-		if out := run(t, suite, append([]string{"run", "--capability", "clock,encryption,retention,faults,maintenance", "--out", t.TempDir()}, args...)...); !t.Failed() {
+		if out := run(t, suite, append([]string{"run", "--capability", "clock,encryption,retention,faults,maintenance,webhooks", "--out", t.TempDir()}, args...)...); !t.Failed() {
 			t.Log(out)
 		}
 	}
