@@ -250,14 +250,7 @@ func unixMilli(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// GetPublished reads a message, also for a while after its delivery. The error matches ErrNotFound when there is none, or none
-// any more.
-func (c *Client) GetPublished(ctx context.Context, messageID string) (PublishedMessage, error) {
-	var w wirePublished
-	err := c.do(ctx, call{op: "getPublished", method: http.MethodGet, path: "/v2/messages/" + segment(messageID), repeatable: true}, &w)
-	if err != nil {
-		return PublishedMessage{}, err
-	}
+func (w wirePublished) message() PublishedMessage {
 	m := PublishedMessage{
 		MessageID: w.MessageID, URL: w.URL, Topic: w.TopicName, Endpoint: w.EndpointName, Method: w.Method, Header: w.Header, Body: w.BodyBase64,
 		Retries: w.MaxRetries, RetryDelay: w.RetryDelay, Callback: w.Callback, FailureCallback: w.FailureCallback, Labels: w.Labels,
@@ -266,7 +259,18 @@ func (c *Client) GetPublished(ctx context.Context, messageID string) (PublishedM
 	if w.Body != nil {
 		m.Body = []byte(*w.Body)
 	}
-	return m, nil
+	return m
+}
+
+// GetPublished reads a message, also for a while after its delivery. The error matches ErrNotFound when there is none, or none
+// any more.
+func (c *Client) GetPublished(ctx context.Context, messageID string) (PublishedMessage, error) {
+	var w wirePublished
+	err := c.do(ctx, call{op: "getPublished", method: http.MethodGet, path: "/v2/messages/" + segment(messageID), repeatable: true}, &w)
+	if err != nil {
+		return PublishedMessage{}, err
+	}
+	return w.message(), nil
 }
 
 // CancelPublished ends a message that is not delivered yet. An attempt in flight may still deliver it. The error matches

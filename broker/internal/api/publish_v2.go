@@ -303,20 +303,25 @@ func (e *edge) getPublished(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	return encode(http.StatusOK, shownMessage(m, 0))
+}
+
+// shownMessage is a message to one of its targets as version 2 shows it.
+func shownMessage(m *delivery.Stored, target int) messageV2 {
 	header, body := redacted(m)
 	out := messageV2{
 		MessageID:             delivery.MessageID(m.ID),
-		URL:                   m.Targets[0].URL,
+		URL:                   m.Targets[target].URL,
 		URLGroup:              m.Topic,
 		Method:                m.Method,
 		NotBefore:             millisOf(m.FirstAt),
 		CreatedAt:             millisOf(m.CreatedAt),
 		CallbackHeader:        givenHeader(m.Callback),
 		FailureCallbackHeader: givenHeader(m.FailureCallback),
-		commonV2:              common(m, 0, header),
+		commonV2:              common(m, target, header),
 	}
 	out.Body, out.BodyBase64 = shownBody(body)
-	return encode(http.StatusOK, out)
+	return out
 }
 
 func (e *edge) cancelPublished(c *call) (answer, error) {

@@ -226,7 +226,7 @@ func (e *Engine) requestHeader(o *outcome, target Target) (http.Header, error) {
 			h.Set(name, value)
 		}
 	}
-	err := sign.Headers(h, e.SigningKeys().Current, sign.Delivery{
+	err := sign.Headers(h, e.keys.Load().Current, sign.Delivery{
 		MessageID: MessageID(m.ID), URL: target.URL, Body: m.Body, At: time.Now(),
 	})
 	return h, err

@@ -155,6 +155,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.loops.Go(e.claimLoop)
 	e.loops.Go(e.tickLoop)
 	e.loops.Go(e.sweepLoop)
+	e.loops.Go(e.keyLoop)
 	return nil
 }
 

@@ -225,9 +225,6 @@ func (e *Engine) leaseLoop() {
 		if err == nil {
 			err = e.findParked(e.ctx)
 		}
-		if err == nil {
-			err = e.readKeys(e.ctx)
-		}
 		if err != nil && e.ctx.Err() == nil {
 			e.log.Warn("the delivery engine cannot reach the database", "error", err)
 			wait = time.Second

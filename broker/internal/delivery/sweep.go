@@ -88,8 +88,7 @@ func (e *Engine) trimLog(ctx context.Context) (more bool, err error) {
 			return err
 		}
 		more = true
-		_, err = tx.Exec(ctx, sqlTrimMessages, ids) // a later statement, which sees what the first one deleted
-		return err
+		return trimMessages(ctx, tx, ids)
 	})
 	if err != nil {
 		return false, e.unavailable("trim the delivery log", err)

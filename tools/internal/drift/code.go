@@ -75,7 +75,9 @@ var notInClient = map[string]string{
 
 	"pauseScheduleByPost":  "PATCH does the same",
 	"resumeScheduleByPost": "PATCH does the same",
-	"setFaults":            "exists under --testing only",
+
+	"rotateSigningKeysAlias": "/v2/keys/rotate does the same",
+	"setFaults":              "exists under --testing only",
 
 	"getMetrics":        forDashboards,
 	"getParkedPops":     forDashboards,
