@@ -980,6 +980,7 @@ func TestErrorCatalogue(t *testing.T) {
 		"topic-exists":          fmt.Errorf("create: %w", delivery.ErrTopicExists),
 		"endpoint-exists":       fmt.Errorf("add: %w", delivery.ErrEndpointUsed),
 		"quota":                 &delivery.TooManyEndpointsError{Limit: 100},
+		"spooled":               fmt.Errorf("transaction: %w", queue.ErrSpooled),
 	}
 	e := &edge{cfg: Config{MaxBody: DefaultMaxBody}, log: slog.New(slog.DiscardHandler)}
 	for _, entry := range spec(t).Errors() {

@@ -51,6 +51,7 @@ func missing(err error, kind, name string) error {
 const (
 	internalText    = "internal error"
 	unavailableText = "database unavailable"
+	spooledText     = "earlier pushes to the partition are still in the spool"
 	noSpoolText     = "maintenance needs a spool, and this broker has none"
 	stoppingText    = "broker is stopping"
 	missingText     = "Message not found"
@@ -128,6 +129,8 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return errorAnswer(http.StatusConflict, "there is a topic of that name")
 	case errors.Is(err, delivery.ErrEndpointUsed):
 		return errorAnswer(http.StatusConflict, "the topic has an endpoint of that url or name")
+	case errors.Is(err, queue.ErrSpooled):
+		return soon(errorAnswer(http.StatusServiceUnavailable, spooledText))
 	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, delivery.ErrUnavailable):
 		ex.note(err)
 		return soon(errorAnswer(http.StatusServiceUnavailable, unavailableText))

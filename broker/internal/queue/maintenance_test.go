@@ -48,6 +48,9 @@ func TestMaintenance(t *testing.T) {
 		t.Errorf("an ack in maintenance: %v, %v", err, acked)
 	}
 	expect(t, "what the spool holds", second.Buffer().Pending, 3)
+	if _, err := second.Transact(t.Context(), queue.Bundle{Push: []queue.PushItem{item("q", "p", "4")}}); !errors.Is(err, queue.ErrSpooled) {
+		t.Errorf("a transaction behind the spool: %v", err)
+	}
 
 	second.Stop()
 	if err := buffer.Close(); err != nil {

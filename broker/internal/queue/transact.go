@@ -96,6 +96,10 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // not be asked afterwards. The bundle was done as a whole or not at all.
 var ErrOutcomeUnknown = fmt.Errorf("the commit got no answer, it may have happened: %w", ErrUnavailable)
 
+// ErrSpooled wraps ErrUnavailable: earlier pushes to one of the partitions are still in this broker's spool,
+// which a bundle must not overtake.
+var ErrSpooled = fmt.Errorf("earlier pushes are still in the spool: %w", ErrUnavailable)
+
 // transaction is a bundle on its way.
 type transaction struct {
 	engine    *Engine
@@ -126,8 +130,8 @@ const transactTries = 16
 
 // Transact commits a bundle in one database transaction. Nothing of it is ever put into the spool. An
 // error means that nothing was done, except ErrOutcomeUnknown: *DuplicateError, *RejectedError, what
-// Also returned, ErrUnavailable when PostgreSQL was not reached in time or a partition's earlier pushes
-// are still in the spool, ErrStopped. It is finished also when ctx ends: a commit is not taken back.
+// Also returned, ErrUnavailable when PostgreSQL was not reached in time, ErrSpooled, ErrStopped. It is
+// finished also when ctx ends: a commit is not taken back.
 func (e *Engine) Transact(ctx context.Context, b Bundle) (Outcome, error) {
 	if !e.inflight.enter() {
 		return Outcome{}, ErrStopped
@@ -261,7 +265,7 @@ func (t *transaction) locate() error {
 	}
 	e := t.engine
 	if e.outage.precedes(t.groups) {
-		return fmt.Errorf("transaction: %w: earlier pushes are still in the spool", ErrUnavailable)
+		return fmt.Errorf("transaction: %w", ErrSpooled)
 	}
 	for i, w := range e.locate(t.groups) {
 		if errors.Is(w.err, ErrQueueNotFound) {

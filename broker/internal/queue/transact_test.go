@@ -389,7 +389,7 @@ func TestTransactionDoesNotOvertakeTheSpool(t *testing.T) {
 	}
 	waitFor(t, "a push to be buffered", func() bool { return push(t, e, item("q", "p", "2"))[0].Status == queue.Buffered })
 	bundle := queue.Bundle{Push: []queue.PushItem{item("q", "p", "3")}}
-	if _, err := e.Transact(t.Context(), bundle); !errors.Is(err, queue.ErrUnavailable) || errors.Is(err, queue.ErrOutcomeUnknown) {
+	if _, err := e.Transact(t.Context(), bundle); !errors.Is(err, queue.ErrSpooled) || !errors.Is(err, queue.ErrUnavailable) || errors.Is(err, queue.ErrOutcomeUnknown) {
 		t.Errorf("in the outage: %v", err)
 	}
 	expect(t, "pending", buffer.Stats().Pending, 1)
