@@ -28,7 +28,7 @@ import (
 const endToEnd = "github.com/posthorn/posthorn/tools/endtoend"
 
 // testTimeout bounds one package's tests.
-const testTimeout = "8m"
+const testTimeout = "20m"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -64,7 +64,7 @@ func verify(ctx context.Context, stdout, stderr io.Writer) error {
 	}{
 		{"broker", append(broker, "./broker/...")},
 		{"other modules", append([]string{"test", "-timeout", testTimeout}, rest...)},
-		{"end to end", []string{"test", "-count=1", "-v", "-timeout", "15m", endToEnd}},
+		{"end to end", []string{"test", "-count=1", "-v", "-timeout", "30m", endToEnd}},
 	} {
 		start := time.Now()
 		if err := g.run(ctx, step.args...); err != nil {
