@@ -41,9 +41,12 @@ func (p *params) time(name string) time.Time {
 	return t
 }
 
-// only refuses parameters that are not named.
+// only refuses parameters that are not named, and those given twice, of which one would be ignored.
 func (p *params) only(names ...string) {
-	for name := range p.q {
+	for name, values := range p.q {
+		if len(values) > 1 {
+			p.fail(strconv.Quote(name), "is given more than once")
+		}
 		known := false
 		for _, n := range names {
 			known = known || n == name
