@@ -77,6 +77,7 @@ func TestOperations(t *testing.T) {
 		"getQueueLag GET /api/v1/analytics/queue-lag read-only",
 		"getQueueOps GET /api/v1/analytics/queue-ops read-only",
 		"getQueueStatus GET /api/v1/status/queues/{queue} read-only",
+		"getQuotaV1 GET /v1/quota read-only",
 		"getRetentionStats GET /api/v1/analytics/retention read-only",
 		"getSchedule GET /v2/schedules/{schedule} read-only",
 		"getScheduleV1 GET /v1/schedules/{scheduleId} read-only",

@@ -40,6 +40,8 @@ type Config struct {
 	PopTimeout      time.Duration // wait of a long poll that names none; 0 means DefaultPopTimeout
 	MaxEndpoints    int           // of one topic; 0 means DefaultMaxEndpoints
 	PublishRetries  int           // of messages that name none; 0 means none
+	MaxRetries      int           // of a published message; 0 means no bound
+	MaxDelay        time.Duration // of a published message, from now; 0 means no bound
 	FromNew         bool          // groups that name no subscription mode start with new messages; false means from the beginning
 	Tracer          trace.Tracer  // records requests; nil means off
 	Testing         bool          // the test clock is served

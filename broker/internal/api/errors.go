@@ -76,7 +76,10 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 		return errorAnswer(http.StatusNotFound, missing.kind+" "+missing.name+" not found")
 	}
 	if quota, ok := errors.AsType[*delivery.TooManyEndpointsError](err); ok {
-		return errorAnswer(http.StatusPreconditionFailed, fmt.Sprintf("quota maxEndpointsPerTopic exceeded, current limit: %d", quota.Limit))
+		err = &quotaError{"maxEndpointsPerTopic", int64(quota.Limit)}
+	}
+	if quota, ok := errors.AsType[*quotaError](err); ok {
+		return errorAnswer(http.StatusPreconditionFailed, fmt.Sprintf("quota %s exceeded, current limit: %d", quota.name, quota.limit))
 	}
 	if refused, ok := errors.AsType[*request.Error](err); ok {
 		return errorAnswer(http.StatusBadRequest, refused.Text)

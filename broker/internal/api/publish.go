@@ -98,12 +98,17 @@ func (e *edge) message(p publishing) (delivery.Message, error) {
 		}
 		m.Label = strings.Join(list, ",")
 	}
-	m.Settings, err = e.settings(p)
-	return m, err
+	if m.Settings, err = e.settings(p); err != nil {
+		return m, err
+	}
+	return m, e.checkQuota(&m)
 }
 
 func (e *edge) settings(p publishing) (delivery.Settings, error) {
 	s := delivery.Settings{Retries: e.cfg.PublishRetries}
+	if e.cfg.MaxRetries > 0 {
+		s.Retries = min(s.Retries, e.cfg.MaxRetries)
+	}
 	var err error
 	if retries := p.get("Upstash-Retries"); retries != "" {
 		if s.Retries, err = request.ParseRetries("Upstash-Retries", retries); err != nil {

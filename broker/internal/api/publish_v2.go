@@ -222,6 +222,9 @@ func (e *edge) itemError(err error) string {
 	if unknown, ok := errors.AsType[*missingError](err); ok {
 		return unknown.Error()
 	}
+	if quota, ok := errors.AsType[*quotaError](err); ok {
+		return quota.Error()
+	}
 	return ""
 }
 

@@ -124,6 +124,7 @@ var routes = []route{
 	{"listSchedulesV1", http.MethodGet, "/v1/schedules", (*edge).listSchedulesV1, 0},
 	{"getScheduleV1", http.MethodGet, "/v1/schedules/{scheduleId}", (*edge).getScheduleV1, 0},
 	{"deleteScheduleV1", http.MethodDelete, "/v1/schedules/{scheduleId}", (*edge).deleteScheduleV1, 0},
+	{"getQuotaV1", http.MethodGet, "/v1/quota", (*edge).getQuotaV1, 0},
 	{"publish", http.MethodPost, "/v2/publish/{destination}", (*edge).publish, hot | checking},
 	{"publishBatch", http.MethodPost, "/v2/batch", (*edge).publishBatch, hot},
 	{"cancelPublishedMany", http.MethodDelete, "/v2/messages", (*edge).cancelPublishedMany, 0},

@@ -214,6 +214,12 @@ type Config struct {
 	// PublishRetries is how often a message is tried again that does not say. Variable POSTHORN_PUBLISH_RETRIES; default
 	// 3; 0 means never.
 	PublishRetries int
+	// PublishMaxRetries bounds the retries of a message. Variable POSTHORN_PUBLISH_MAX_RETRIES; default 0, which means no
+	// bound.
+	PublishMaxRetries int
+	// PublishMaxDelay bounds the delay of a message, in whole seconds. Variable POSTHORN_PUBLISH_MAX_DELAY; default 0, which
+	// means no bound.
+	PublishMaxDelay time.Duration
 	// PublishTimeout bounds one attempt. Variable POSTHORN_PUBLISH_TIMEOUT; default 30s, at most 2h; 0 means the default.
 	PublishTimeout time.Duration
 	// PublishBackoff is f in the pause of e^(f·n) seconds, at most a day, before the n-th retry. Variable

@@ -221,6 +221,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		Delivery:        deliveries,
 		PublishRetries:  cfg.PublishRetries,
 		MaxEndpoints:    cfg.PublishMaxEndpoints,
+		MaxRetries:      cfg.PublishMaxRetries,
+		MaxDelay:        cfg.PublishMaxDelay,
 		Spec:            spec,
 		Registry:        registry,
 		Logger:          log,

@@ -95,6 +95,8 @@ func (c *Config) settings() []*setting {
 
 		{env: []string{"POSTHORN_PUBLISH_MAX_ENDPOINTS"}, value: integer[int]{&c.PublishMaxEndpoints, 0, 4096}, usage: "most endpoints of one topic; 0 = 100"},
 		{env: []string{"POSTHORN_PUBLISH_RETRIES"}, value: integer[int]{&c.PublishRetries, 0, math.MaxInt32}, usage: "retries of a message that does not say; 0 = none"},
+		{env: []string{"POSTHORN_PUBLISH_MAX_RETRIES"}, value: integer[int]{&c.PublishMaxRetries, 0, math.MaxInt32}, usage: "most retries of a message; 0 = no bound"},
+		{env: []string{"POSTHORN_PUBLISH_MAX_DELAY"}, value: window{&c.PublishMaxDelay}, usage: "longest delay of a message; 0 = no bound"},
 		{env: []string{"POSTHORN_PUBLISH_TIMEOUT"}, value: duration{&c.PublishTimeout}, usage: "longest attempt of a delivery, at most 2h; 0 = 30s"},
 		{env: []string{"POSTHORN_PUBLISH_BACKOFF_FACTOR"}, value: fraction{&c.PublishBackoff}, usage: "f in e^(f*n) s before the n-th retry; 0 = 2"},
 		{env: []string{"POSTHORN_PUBLISH_DEDUP_WINDOW"}, value: window{&c.PublishDedupWindow}, usage: "how long a deduplication id counts; 0 = 2160h"},

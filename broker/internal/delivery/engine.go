@@ -197,6 +197,15 @@ func (e *Engine) enter() bool {
 	return true
 }
 
+// Limits are bounds that the engine was configured with.
+type Limits struct {
+	Timeout      time.Duration // of an attempt
+	LogRetention time.Duration
+}
+
+// Limits are the engine's bounds, defaults filled in.
+func (e *Engine) Limits() Limits { return Limits{e.cfg.Timeout, e.cfg.LogRetention} }
+
 // Now estimates the database's time, the test clock's offset included.
 func (e *Engine) Now() time.Time { return e.clock.Now() }
 
