@@ -112,8 +112,11 @@ var (
 // The planner takes these statements for expensive, and compiling them takes longer than they do.
 const sqlNoCompiling = `set local jit = off`
 
-// reading reads counts in one snapshot, once everything that was committed before the call is counted.
+// reading reads counts in one snapshot, once everything that was committed before the call is counted. Both together
+// have the time of one statement.
 func (e *Engine) reading(ctx context.Context, doing string, read func(ctx context.Context, tx pgx.Tx) error) error {
+	ctx, cancel := e.deadline(ctx)
+	defer cancel()
 	if err := e.count(ctx); err != nil {
 		return err
 	}

@@ -66,7 +66,8 @@ type countRequest struct {
 	done chan error
 }
 
-// count adds up what was appended and is not counted yet.
+// count adds up what was appended and is not counted yet. It waits no longer than ctx, though the round may go on: it may
+// have to wait for the one before it.
 func (e *Engine) count(ctx context.Context) error {
 	r := &countRequest{done: make(chan error, 1)}
 	e.counts.add(r)
@@ -74,7 +75,7 @@ func (e *Engine) count(ctx context.Context) error {
 	case err := <-r.done:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("count messages: %w: %w", ErrUnavailable, ctx.Err())
 	}
 }
 

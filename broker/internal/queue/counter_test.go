@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -461,5 +462,41 @@ func TestDatabaseStatsOfOwnTables(t *testing.T) {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is not among %v", want, names)
 		}
+	}
+}
+
+// TestCountsEndInTime: a caller that comes while a round of the counter is stuck does not wait for that one and its own.
+func TestCountsEndInTime(t *testing.T) {
+	t.Parallel()
+	const statement = 4 * time.Second
+	url := pgtest.URL(t)
+	admin := pgtest.Admin(t, url)
+	e := broker(t, url, queue.Config{StatsInterval: time.Hour, StatementTimeout: statement})
+	tx := begin(t, pgtest.Admin(t, url))
+	execute(t, tx, `select from count_progress for update`)
+	first := make(chan error, 1)
+	go func() {
+		_, err := e.Queues(t.Context())
+		first <- err
+	}()
+	waitFor(t, "the first round to be stuck", func() bool {
+		return count(t, admin, `select count(*) from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and query like '%count_progress%'`) > 0
+	})
+	started := time.Now()
+	if _, err := e.Queues(t.Context()); !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("the second caller: %v", err)
+	}
+	if took := time.Since(started); took > statement+statement/2 {
+		t.Errorf("the second caller waited %v", took)
+	}
+	if err := <-first; !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("the first caller: %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Queues(t.Context()); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
