@@ -48,6 +48,7 @@ func TestExposedMetricsAreDocumented(t *testing.T) {
 	for _, name := range []string{
 		"pushes_total", "push_batch_items", "flush_seconds", "pop_messages_total", "claim_seconds", "pool_size", "spool_records",
 		"spool_oldest_seconds", "queue_pending_messages", "queue_lag_seconds", "queues_not_shown", "pops_parked", "ack_seconds",
+		"publishes_total", "delivery_attempts_total", "delivery_tasks", "delivery_oldest_due_seconds", "schedule_ticks_total",
 	} {
 		if !found[name] {
 			t.Errorf("posthorn_%s is not exposed", name)

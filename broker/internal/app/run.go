@@ -184,6 +184,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		LogRetention:     cfg.PublishLogRetention,
 		CurrentKey:       cfg.CurrentSigningKey,
 		NextKey:          cfg.NextSigningKey,
+		Metrics:          registry,
 		StatementTimeout: cfg.StatementTimeout,
 		Logger:           log,
 	}

@@ -81,7 +81,10 @@ func (e *Engine) attempt(j *job) (*outcome, reach) {
 	if o.start = e.clock.Now(); o.start.Before(j.from) {
 		o.start = j.from
 	}
+	e.metrics.began(o)
+	began := time.Now()
 	r := e.send(o)
+	e.metrics.attemptSeconds.Observe(time.Since(began).Seconds())
 	if e.ctx.Err() != nil && !o.delivered {
 		return nil, unknown // it was cut off by the stop, which says nothing about the destination
 	}
@@ -144,6 +147,7 @@ func (e *Engine) send(o *outcome) reach {
 		o.err = errorText(ctx, err, timeout)
 		if _, blocked := errors.AsType[*egress.BlockedError](err); blocked {
 			o.final = true
+			e.metrics.blocked.Inc()
 			return unknown
 		}
 		return silent

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/posthorn/posthorn/broker/internal/clock"
@@ -37,6 +38,8 @@ type Config struct {
 
 	StatementTimeout time.Duration // deadline of one statement; default 10 s
 	Logger           *slog.Logger  // default slog.Default()
+
+	Metrics prometheus.Registerer // default none
 }
 
 // Queues is the ordered half, as queue: destinations need it.
@@ -91,6 +94,7 @@ type Engine struct {
 	log   *slog.Logger
 	clock *clock.Database
 
+	metrics  *metrics
 	keys     atomic.Pointer[SigningKeys]
 	leases   leases
 	dispatch *dispatcher
@@ -139,6 +143,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	if err := e.seedKeys(ctx); err != nil {
 		return nil, fmt.Errorf("open the delivery engine: %w", err)
 	}
+	e.metrics = newMetrics(cfg.Metrics, e)
 	return e, nil
 }
 

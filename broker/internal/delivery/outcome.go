@@ -72,7 +72,8 @@ type verdict struct {
 	entries   entryColumns
 	dead      deadColumns
 	callbacks []*unit
-	woken     wakes // lanes of which something ended
+	woken     wakes          // lanes of which something ended
+	counts    map[string]int // of attempts by outcome, for the metrics
 	retrySoon bool
 }
 
@@ -211,7 +212,7 @@ func (e *Engine) commitPatiently(outcomes []*outcome) error {
 func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
 	ctx, cancel := e.deadline(context.WithoutCancel(e.ctx))
 	defer cancel()
-	v := &verdict{woken: wakes{}}
+	v := &verdict{woken: wakes{}, counts: map[string]int{}}
 	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		fenced, now, err := fence(ctx, tx, outcomes)
 		if err != nil {
@@ -222,6 +223,8 @@ func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
 			k := taskKey{o.job.message, o.job.target}
 			if f, mine := fenced[k]; mine {
 				e.judge(v, o, f, now)
+			} else {
+				v.counts[attemptLost]++
 			}
 		}
 		return e.write(ctx, tx, v)
@@ -282,16 +285,19 @@ func (e *Engine) judge(v *verdict, o *outcome, f fenced, now time.Time) {
 	}
 	switch {
 	case o.delivered:
+		v.counts[attemptDelivered]++
 		v.ended.add(k)
 		v.entries.add(k, now, Delivered, n, nil, o)
 		e.callBack(v, o, f, o.message.Callback, nil)
 	case f.cancelled || o.start.IsZero():
+		v.counts[attemptCancelled]++
 		if !o.start.IsZero() {
 			v.entries.add(k, now, Failing, n, nil, o)
 		}
 		v.ended.add(k)
 		v.entries.add(k, now, Cancelled, n, nil, nil)
 	case o.final || n >= o.message.Retries:
+		v.counts[attemptFailed]++
 		v.entries.add(k, now, Failing, n, nil, o)
 		v.ended.add(k)
 		v.entries.add(k, now, Failed, n, nil, o)
@@ -300,6 +306,7 @@ func (e *Engine) judge(v *verdict, o *outcome, f fenced, now time.Time) {
 		e.callBack(v, o, f, o.message.Callback, nil)
 		e.callBack(v, o, f, o.message.FailureCallback, &dead)
 	default:
+		v.counts[attemptRetry]++
 		pause := e.pauseBefore(o)
 		next := now.Add(pause)
 		v.retrySoon = v.retrySoon || pause < pollDue
@@ -363,6 +370,7 @@ func (e *Engine) write(ctx context.Context, tx pgx.Tx, v *verdict) error {
 
 // follow does what committed outcomes make possible.
 func (e *Engine) follow(v *verdict) {
+	e.metrics.settled(v)
 	for _, u := range v.callbacks {
 		e.handOver(u)
 	}

@@ -279,6 +279,7 @@ func (e *Engine) acceptUnits(units []*unit) {
 }
 
 func (e *Engine) finish(u *unit) {
+	e.metrics.published(u)
 	close(u.done)
 	e.inflight.Done()
 }

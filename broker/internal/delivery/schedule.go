@@ -356,13 +356,15 @@ func (e *Engine) tick(ctx context.Context) (n int, err error) {
 	ctx, cancel := e.deadline(ctx)
 	defer cancel()
 	var units []*unit
+	var failures []*string
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		units = nil
 		due, now, err := readDue(ctx, tx)
 		if n = len(due); err != nil || n == 0 {
 			return err
 		}
-		ids, nexts, failures := make([]string, n), make([]*time.Time, n), make([]*string, n)
+		ids, nexts := make([]string, n), make([]*time.Time, n)
+		failures = make([]*string, n)
 		for i, s := range due {
 			ids[i] = s.ID
 			u, failure, err := e.unitOf(ctx, tx, s)
@@ -395,6 +397,9 @@ func (e *Engine) tick(ctx context.Context) (n int, err error) {
 		_, err = tx.Exec(ctx, sqlTicked, ids, nexts, failures)
 		return err
 	})
+	if err == nil {
+		e.metrics.ticked(failures)
+	}
 	if err == nil && len(units) > 0 {
 		signal(e.due)
 	}
