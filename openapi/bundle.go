@@ -14,7 +14,7 @@ import (
 var files embed.FS
 
 // parts are the files of the description in document order. Each holds top-level keys of the one document.
-var parts = []string{"root", "queue", "groups", "transaction", "streams", "admin", "messages", "traces", "maintenance", "status", "publish", "topics", "schedules", "publishdlq", "testing", "auth", "errors"}
+var parts = []string{"root", "queue", "groups", "transaction", "streams", "admin", "messages", "traces", "maintenance", "status", "publish", "deliveryqueues", "flowcontrol", "topics", "schedules", "publishdlq", "testing", "auth", "errors"}
 
 // bundle merges the parts: mappings merge key by key, and anything that two parts define is an error.
 func bundle() (*yaml.Node, error) {

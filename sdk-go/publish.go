@@ -41,11 +41,41 @@ type Publication struct {
 	DeduplicationID string
 	ContentBased    bool // the id is a hash of destination, body, content type and header
 
+	// Queue is a delivery queue, which is created with parallelism 1 if need be: the message starts only when the one before it
+	// has been delivered or has failed, with its retries and callbacks. Empty means none. It is not an ordered queue.
+	Queue string
+
+	// Flow bounds how its deliveries follow each other; nil means that nothing does.
+	Flow *Flow
+
 	Labels []string // to find it by
 	Redact string   // what is not shown of it: "body", "header", "header[Name]", separated by commas
 
 	// More are further Upstash-* headers, as they are: Upstash-Callback-Method and the like.
 	More http.Header
+}
+
+// Flow bounds the deliveries of all messages with a key together. The values of the latest message count for all.
+type Flow struct {
+	Key         string        // at most 512 bytes
+	Parallelism int           // deliveries at once; 0 means no bound
+	Rate        int           // deliveries that begin in one period; 0 means no bound. One of the two is needed
+	Period      time.Duration // in whole seconds, at most a week; 0 means a second
+}
+
+// value is the header that goes with the key.
+func (f *Flow) value() string {
+	var parts []string
+	if f.Parallelism != 0 {
+		parts = append(parts, "parallelism="+strconv.Itoa(f.Parallelism))
+	}
+	if f.Rate != 0 {
+		parts = append(parts, "rate="+strconv.Itoa(f.Rate))
+	}
+	if f.Period != 0 {
+		parts = append(parts, "period="+strconv.FormatInt(wholeSeconds(f.Period), 10)+"s")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Published is one message that a publish made, or the original of a duplicate.
@@ -89,6 +119,11 @@ func (p Publication) headers() (http.Header, error) {
 	if p.ContentBased {
 		set("Upstash-Content-Based-Deduplication", "true")
 	}
+	set("Upstash-Queue-Name", p.Queue)
+	if p.Flow != nil {
+		set("Upstash-Flow-Control-Key", p.Flow.Key)
+		set("Upstash-Flow-Control-Value", p.Flow.value())
+	}
 	set("Upstash-Label", strings.Join(p.Labels, ","))
 	set("Upstash-Redact-Fields", p.Redact)
 	maps.Copy(h, p.More)
@@ -114,9 +149,20 @@ func destinationPath(destination string) string {
 // The error is an *APIError for what the broker refuses: ErrNotFound for a topic that does not exist, a status of 400 for a
 // destination or a field that breaks a rule.
 func (c *Client) Publish(ctx context.Context, p Publication) ([]Published, error) {
+	return c.publish(ctx, "publish", "/v2/publish/", p)
+}
+
+// Enqueue is Publish into a delivery queue, whatever p.Queue says. The queue is created with parallelism 1 if need be. Its
+// name is made of letters, digits, dash, underscore and dot.
+func (c *Client) Enqueue(ctx context.Context, queue string, p Publication) ([]Published, error) {
+	p.Queue = ""
+	return c.publish(ctx, "enqueue", "/v2/enqueue/"+segment(queue)+"/", p)
+}
+
+func (c *Client) publish(ctx context.Context, op, path string, p Publication) ([]Published, error) {
 	header, err := p.headers()
 	if err != nil {
-		return nil, fmt.Errorf("posthorn: publish: %w", err)
+		return nil, fmt.Errorf("posthorn: %s: %w", op, err)
 	}
 	header["Content-Type"] = nil
 	if p.ContentType != "" {
@@ -124,7 +170,7 @@ func (c *Client) Publish(ctx context.Context, p Publication) ([]Published, error
 	}
 	var answer json.RawMessage
 	err = c.do(ctx, call{
-		op: "publish", method: http.MethodPost, path: "/v2/publish/" + destinationPath(p.Destination), header: header,
+		op: op, method: http.MethodPost, path: path + destinationPath(p.Destination), header: header,
 		body: append([]byte{}, p.Body...), repeatable: p.DeduplicationID != "" || p.ContentBased,
 	}, &answer)
 	if err != nil {
@@ -219,6 +265,8 @@ type PublishedMessage struct {
 	Callback        string // empty means none
 	FailureCallback string // empty means none
 	Labels          []string
+	Queue           string    // the delivery queue; empty means none
+	Flow            *Flow     // the values of this message; nil means no flow control
 	CallerIP        string    // of the publisher
 	CreatedAt       time.Time // to the millisecond
 	NotBefore       time.Time // of the first attempt, to the millisecond
@@ -241,6 +289,23 @@ type wirePublished struct {
 	CallerIP        string      `json:"callerIP"`
 	CreatedAt       int64       `json:"createdAt"`
 	NotBefore       int64       `json:"notBefore"`
+	QueueName       string      `json:"queueName"`
+	wireFlow
+}
+
+// wireFlow is what messages and schedules show of flow control.
+type wireFlow struct {
+	FlowControlKey string `json:"flowControlKey"`
+	Parallelism    int    `json:"parallelism"`
+	Rate           int    `json:"rate"`
+	Period         int64  `json:"period"`
+}
+
+func (w wireFlow) flow() *Flow {
+	if w.FlowControlKey == "" {
+		return nil
+	}
+	return &Flow{w.FlowControlKey, w.Parallelism, w.Rate, time.Duration(w.Period) * time.Second}
 }
 
 func unixMilli(ms int64) time.Time {
@@ -254,7 +319,7 @@ func (w wirePublished) message() PublishedMessage {
 	m := PublishedMessage{
 		MessageID: w.MessageID, URL: w.URL, Topic: w.TopicName, Endpoint: w.EndpointName, Method: w.Method, Header: w.Header, Body: w.BodyBase64,
 		Retries: w.MaxRetries, RetryDelay: w.RetryDelay, Callback: w.Callback, FailureCallback: w.FailureCallback, Labels: w.Labels,
-		CallerIP: w.CallerIP, CreatedAt: unixMilli(w.CreatedAt), NotBefore: unixMilli(w.NotBefore),
+		Queue: w.QueueName, Flow: w.flow(), CallerIP: w.CallerIP, CreatedAt: unixMilli(w.CreatedAt), NotBefore: unixMilli(w.NotBefore),
 	}
 	if w.Body != nil {
 		m.Body = []byte(*w.Body)
@@ -290,6 +355,8 @@ type PublishedFilter struct {
 	Topics     []string
 	Labels     []string
 	CallerIPs  []string
+	Queues     []string  // delivery queues
+	FlowKeys   []string  // flow control keys
 	From, To   time.Time // of the message or the entry, to the millisecond, both included; zero means no bound
 }
 
@@ -297,6 +364,7 @@ func (f PublishedFilter) query() url.Values {
 	q := url.Values{}
 	for name, values := range map[string][]string{
 		"messageIds": f.MessageIDs, "url": f.URLs, "host": f.Hosts, "path": f.Paths, "topicName": f.Topics, "label": f.Labels, "callerIp": f.CallerIPs,
+		"queueName": f.Queues, "flowControlKey": f.FlowKeys,
 	} {
 		if len(values) > 0 {
 			q[name] = values

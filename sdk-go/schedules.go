@@ -29,6 +29,8 @@ type ScheduleInfo struct {
 	Callback        string
 	FailureCallback string
 	Labels          []string
+	Queue           string // the delivery queue of its messages; empty means none
+	Flow            *Flow  // nil means no flow control
 	Paused          bool
 	CreatedAt       time.Time
 	LastAt          time.Time         // of the last tick that was published for; zero before the first
@@ -58,13 +60,15 @@ type wireSchedule struct {
 	NextTime        int64             `json:"nextScheduleTime"`
 	States          map[string]string `json:"lastScheduleStates"`
 	Error           string            `json:"error"`
+	QueueName       string            `json:"queueName"`
+	wireFlow
 }
 
 func (w wireSchedule) info() ScheduleInfo {
 	s := ScheduleInfo{
 		ID: w.ScheduleID, Cron: w.Cron, Destination: w.Destination, Method: w.Method, Header: w.Header, Body: w.BodyBase64, Retries: w.Retries,
 		RetryDelay: w.RetryDelay, Delay: time.Duration(w.Delay) * time.Second, Timeout: time.Duration(w.Timeout) * time.Second, Callback: w.Callback,
-		FailureCallback: w.FailureCallback, Labels: w.Labels, Paused: w.IsPaused, CreatedAt: unixMilli(w.CreatedAt), LastAt: unixMilli(w.LastTime),
+		FailureCallback: w.FailureCallback, Labels: w.Labels, Queue: w.QueueName, Flow: w.flow(), Paused: w.IsPaused, CreatedAt: unixMilli(w.CreatedAt), LastAt: unixMilli(w.LastTime),
 		NextAt: unixMilli(w.NextTime), LastStates: w.States, Error: w.Error,
 	}
 	if w.Body != nil {

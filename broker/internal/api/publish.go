@@ -25,6 +25,7 @@ type publishing struct {
 	destination request.Destination
 	header      http.Header // with those that came in the query
 	body        []byte
+	queue       string // the delivery queue of the path or of an item; "" means what the header says
 	callerIP    string
 }
 
@@ -60,12 +61,15 @@ func (p *publishing) get(name string) string { return strings.TrimSpace(p.header
 // message reads everything but where the message goes.
 func (e *edge) message(p publishing) (delivery.Message, error) {
 	m := delivery.Message{Body: p.body, CallerIP: p.callerIP}
-	for _, name := range []string{"Upstash-Flow-Control-Key", "Upstash-Flow-Control-Value", "Upstash-Queue-Name"} {
-		if p.get(name) != "" {
-			return m, &request.Error{Text: name + " is not supported by this broker"}
-		}
-	}
 	var err error
+	if m.Queue, err = p.deliveryQueue(); err != nil {
+		return m, err
+	}
+	flow, err := request.ParseFlowControl(p.get("Upstash-Flow-Control-Key"), p.get("Upstash-Flow-Control-Value"))
+	if err != nil {
+		return m, err
+	}
+	m.FlowKey = flow.Key
 	if m.Header, err = request.Forwarded(p.header, "Upstash-Forward-"); err != nil {
 		return m, err
 	}
@@ -101,7 +105,20 @@ func (e *edge) message(p publishing) (delivery.Message, error) {
 	if m.Settings, err = e.settings(p); err != nil {
 		return m, err
 	}
+	m.Flow = delivery.FlowLimits{Parallelism: flow.Parallelism, Rate: flow.Rate, Period: flow.Period}
 	return m, e.checkQuota(&m)
+}
+
+// deliveryQueue is the name of the delivery queue that a publish is for; "" means none.
+func (p *publishing) deliveryQueue() (string, error) {
+	name := p.queue
+	if name == "" {
+		name = p.get("Upstash-Queue-Name")
+	}
+	if name == "" {
+		return "", nil
+	}
+	return name, checkName("the name of a delivery queue", name)
 }
 
 func (e *edge) settings(p publishing) (delivery.Settings, error) {

@@ -175,6 +175,8 @@ func TestPublishRefusals(t *testing.T) {
 		{"Upstash-Forward-Upstash-Signature", "x"},
 		{"Upstash-Cron", "* * * *"},
 		{"Upstash-Flow-Control-Key", "k"},
+		{"Upstash-Flow-Control-Value", "rate=1"},
+		{"Upstash-Queue-Name", "a b"},
 		{"Upstash-Redact-Fields", "all"},
 		{"Upstash-Callback-Retries", "x"},
 	} {

@@ -56,8 +56,23 @@ type commonV2 struct {
 	RetryDelayExpr       string              `json:"retryDelayExpr,omitzero"`
 	Label                string              `json:"label,omitzero"`
 	Labels               []string            `json:"labels,omitempty"`
-	FlowControlKey       string              `json:"flowControlKey,omitzero"`
-	CallerIP             string              `json:"callerIP"`
+	flowV2               `json:",inline"`
+	CallerIP             string `json:"callerIP"`
+}
+
+// flowV2 is what messages, log entries and schedules show of flow control. What is not bounded is absent.
+type flowV2 struct {
+	FlowControlKey string `json:"flowControlKey,omitzero"`
+	Parallelism    int    `json:"parallelism,omitzero"`
+	Rate           int    `json:"rate,omitzero"`
+	Period         int64  `json:"period,omitzero"`
+}
+
+func shownFlow(m *delivery.Message) flowV2 {
+	if m.FlowKey == "" {
+		return flowV2{}
+	}
+	return flowV2{m.FlowKey, m.Flow.Parallelism, m.Flow.Rate, int64(max(m.Flow.Period, time.Second) / time.Second)}
 }
 
 type messageV2 struct {
@@ -152,11 +167,25 @@ func (e *edge) publishOne(c *call, p publishing) (published, error) {
 	return out, nil
 }
 
+// enqueue is a publish into a delivery queue.
+func (e *edge) enqueue(c *call) (answer, error) {
+	p, err := publishCall(c)
+	if err != nil {
+		return answer{}, err
+	}
+	p.queue = c.path["queueName"]
+	return e.publishHere(c, p)
+}
+
 func (e *edge) publish(c *call) (answer, error) {
 	p, err := publishCall(c)
 	if err != nil {
 		return answer{}, err
 	}
+	return e.publishHere(c, p)
+}
+
+func (e *edge) publishHere(c *call, p publishing) (answer, error) {
 	out, err := e.publishOne(c, p)
 	if err != nil {
 		return answer{}, err
@@ -180,17 +209,19 @@ func (e *edge) publishBatch(c *call) (answer, error) {
 	}
 	results := make([]any, len(items))
 	errs := make([]error, len(items))
-	next := make(chan int)
+	next := make(chan []int)
 	var wg sync.WaitGroup
 	for range min(batchWorkers, len(items)) {
 		wg.Go(func() {
-			for i := range next {
-				results[i], errs[i] = e.publishItem(c, items[i])
+			for together := range next {
+				for _, i := range together {
+					results[i], errs[i] = e.publishItem(c, items[i])
+				}
 			}
 		})
 	}
-	for i := range items {
-		next <- i
+	for _, together := range inOrder(items) {
+		next <- together
 	}
 	close(next)
 	wg.Wait()
@@ -214,6 +245,32 @@ func (e *edge) publishBatch(c *call) (answer, error) {
 	return encode(http.StatusOK, results)
 }
 
+// inOrder groups the items of a batch: those of one delivery queue have an order, the others have none.
+func inOrder(items []batchItem) [][]int {
+	var groups [][]int
+	of := map[string]int{}
+	for i, item := range items {
+		queue := firstNonEmpty(item.Queue)
+		for name, value := range item.Headers {
+			if queue == "" && strings.EqualFold(name, "Upstash-Queue-Name") {
+				queue = string(value) // as it is written is enough to tell queues apart
+			}
+		}
+		if queue == "" {
+			groups = append(groups, []int{i})
+			continue
+		}
+		g, known := of[queue]
+		if !known {
+			g = len(groups)
+			of[queue] = g
+			groups = append(groups, nil)
+		}
+		groups[g] = append(groups[g], i)
+	}
+	return groups
+}
+
 // itemError is the text of what is wrong with an item, "" when the fault is the broker's.
 func (e *edge) itemError(err error) string {
 	if refused, ok := errors.AsType[*request.Error](err); ok {
@@ -233,10 +290,7 @@ func (e *edge) publishItem(c *call, item batchItem) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if item.Queue != nil && *item.Queue != "" {
-		return nil, &request.Error{Text: "queue is not supported by this broker"}
-	}
-	p := publishing{destination: destination, header: http.Header{}, callerIP: callerIP(c)}
+	p := publishing{destination: destination, header: http.Header{}, queue: firstNonEmpty(item.Queue), callerIP: callerIP(c)}
 	for _, name := range slices.Sorted(maps.Keys(item.Headers)) {
 		values, err := headerValues(item.Headers[name])
 		if err != nil {
@@ -276,7 +330,7 @@ func common(m *delivery.Stored, target int, header http.Header) commonV2 {
 		RetryDelayExpression: m.RetryDelay,
 		RetryDelayExpr:       m.RetryDelay,
 		Label:                m.Label,
-		FlowControlKey:       m.FlowKey,
+		flowV2:               shownFlow(&m.Message),
 		CallerIP:             m.CallerIP,
 	}
 	if target < len(m.Targets) {

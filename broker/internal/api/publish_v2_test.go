@@ -101,7 +101,7 @@ func TestPublishBatch(t *testing.T) {
 	body := fmt.Sprintf(`[
 		{"destination":%[1]q,"body":"one","headers":{"upstash-method":"PUT","upstash-forward-x-a":["1","2"]}},
 		{"destination":"nobody"}, {"destination":"ftp://x/"}, {"destination":%[1]q,"headers":{"Upstash-Delay":"x"}},
-		{"destination":%[1]q,"headers":null,"body":null,"queue":""}, {"destination":%[1]q,"queue":"q"}, {"destination":%[1]q,"headers":{"a":1}}]`, h.URL+"/b")
+		{"destination":%[1]q,"headers":null,"body":null,"queue":""}, {"destination":%[1]q,"queue":"q/r"}, {"destination":%[1]q,"headers":{"a":1}}]`, h.URL+"/b")
 	var out []map[string]any
 	b.ask(200, "POST", "/v2/batch", body, &out)
 	if len(out) != 7 || out[0]["messageId"] == nil || out[1]["error"] != "topic nobody not found" || out[2]["error"] == nil || out[3]["error"] == nil ||

@@ -63,14 +63,15 @@ type scheduleV2 struct {
 	CallbackHeader        map[string][]string `json:"callbackHeader,omitempty"`
 	FailureCallbackHeader map[string][]string `json:"failureCallbackHeader,omitempty"`
 	QueueName             string              `json:"queueName,omitzero"`
-	CallerIP              string              `json:"callerIP"`
-	IsPaused              bool                `json:"isPaused"`
-	Label                 string              `json:"label,omitzero"`
-	Labels                []string            `json:"labels,omitempty"`
-	LastScheduleTime      int64               `json:"lastScheduleTime,omitzero"`
-	NextScheduleTime      int64               `json:"nextScheduleTime,omitzero"`
-	LastScheduleStates    map[string]string   `json:"lastScheduleStates,omitempty"`
-	Error                 string              `json:"error,omitzero"`
+	flowV2                `json:",inline"`
+	CallerIP              string            `json:"callerIP"`
+	IsPaused              bool              `json:"isPaused"`
+	Label                 string            `json:"label,omitzero"`
+	Labels                []string          `json:"labels,omitempty"`
+	LastScheduleTime      int64             `json:"lastScheduleTime,omitzero"`
+	NextScheduleTime      int64             `json:"nextScheduleTime,omitzero"`
+	LastScheduleStates    map[string]string `json:"lastScheduleStates,omitempty"`
+	Error                 string            `json:"error,omitzero"`
 }
 
 const (
@@ -241,6 +242,7 @@ func (e *edge) shownSchedule(c *call, s *delivery.Schedule) (scheduleV2, error) 
 		Delay:                int64(m.Delay / time.Second),
 		Timeout:              int64(m.Timeout / time.Second),
 		QueueName:            m.Queue,
+		flowV2:               shownFlow(m),
 		CallerIP:             m.CallerIP,
 		IsPaused:             s.Paused,
 		Label:                m.Label,

@@ -130,6 +130,8 @@ func (e *Engine) claimLoop() {
 
 // claimDue takes what is due and says how long nothing more will be. A full dispatcher is waited for by its signal.
 func (e *Engine) claimDue(ctx context.Context) (time.Duration, error) {
+	e.claiming.Lock()
+	defer e.claiming.Unlock()
 	n, except := e.dispatch.claimable()
 	if n == 0 {
 		return pollDue, nil
@@ -242,11 +244,11 @@ func (e *Engine) Settle(ctx context.Context) error {
 		if err := e.dispatch.waitQuiet(ctx); err != nil {
 			return err
 		}
-		left, err := e.dueLeft(ctx)
+		quiet, err := e.nothingDue(ctx)
 		if err != nil {
 			return err
 		}
-		if !left && e.dispatch.idle() {
+		if quiet {
 			return e.sweep(ctx)
 		}
 		select {
@@ -268,6 +270,14 @@ select exists (
     where lease is null and lane = host and due_at <= (select clock_timestamp() + clock_offset from setting))
   or exists (
     select from delivery_wake where at <= (select clock_timestamp() + clock_offset from setting))`
+
+// nothingDue reports whether nothing is due and nothing is in hand.
+func (e *Engine) nothingDue(ctx context.Context) (bool, error) {
+	e.claiming.Lock()
+	defer e.claiming.Unlock()
+	left, err := e.dueLeft(ctx)
+	return err == nil && !left && e.dispatch.idle(), err
+}
 
 func (e *Engine) dueLeft(ctx context.Context) (left bool, err error) {
 	ctx, cancel := e.deadline(ctx)

@@ -104,6 +104,8 @@ type Engine struct {
 	handed   *semaphore.Weighted // bytes of content that was handed over in memory
 	loaded   *semaphore.Weighted // bytes of content that was read for attempts
 
+	claiming sync.Mutex    // held while tasks are taken: between the database and the dispatcher they are nowhere
+	ticking  sync.Mutex    // held while schedules tick: a tick that is being committed is passed over by others
 	due      chan struct{} // wakes the claim loop
 	ticks    chan struct{} // wakes the tick loop
 	ctx      context.Context

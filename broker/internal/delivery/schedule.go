@@ -328,6 +328,8 @@ func (e *Engine) tickLoop() {
 
 // tickDue publishes for every schedule that is due, and says how long none will be, at most pollTicks.
 func (e *Engine) tickDue(ctx context.Context) (time.Duration, error) {
+	e.ticking.Lock()
+	defer e.ticking.Unlock()
 	for {
 		n, err := e.tick(ctx)
 		if err != nil {
