@@ -50,7 +50,7 @@ func (e *Engine) begin(j *job) {
 		o, r := e.attempt(j)
 		e.dispatch.sent(j, r)
 		if o != nil {
-			e.outcomes.add(o)
+			e.outcomes.Add(o)
 			<-o.done
 		}
 		e.leases.give(j.lease, 1)
@@ -95,7 +95,7 @@ func (e *Engine) attempt(j *job) (*outcome, reach) {
 func (e *Engine) content(j *job) *Stored {
 	for {
 		l := &load{id: j.message, done: make(chan struct{})}
-		e.loads.add(l)
+		e.loads.Add(l)
 		<-l.done
 		switch {
 		case l.err == nil && l.message == nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/posthorn/posthorn/broker/internal/batch"
 	"github.com/posthorn/posthorn/broker/internal/clock"
 	"github.com/posthorn/posthorn/broker/internal/egress"
 	"github.com/posthorn/posthorn/broker/internal/pg"
@@ -98,9 +99,9 @@ type Engine struct {
 	keys     atomic.Pointer[SigningKeys]
 	leases   leases
 	dispatch *dispatcher
-	accepts  *batcher[*unit]
-	loads    *batcher[*load]
-	outcomes *batcher[*outcome]
+	accepts  *batch.Batcher[*unit]
+	loads    *batch.Batcher[*load]
+	outcomes *batch.Batcher[*outcome]
 	handed   *semaphore.Weighted // bytes of content that was handed over in memory
 	loaded   *semaphore.Weighted // bytes of content that was read for attempts
 
@@ -136,9 +137,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 		leases: leases{want: make(chan struct{}, 1)},
 	}
 	e.dispatch = newDispatcher(cfg, e.begin)
-	e.accepts = newBatcher(2, acceptLimit, e.acceptUnits)
-	e.loads = newBatcher(2, loadLimit, e.loadMessages)
-	e.outcomes = newBatcher(2, outcomeLimit, e.settleOutcomes)
+	e.accepts = batch.New(2, acceptLimit, e.acceptUnits)
+	e.loads = batch.New(2, loadLimit, e.loadMessages)
+	e.outcomes = batch.New(2, outcomeLimit, e.settleOutcomes)
 	if _, _, err := e.nextDue(ctx); err != nil {
 		return nil, fmt.Errorf("open the delivery engine: %w", err)
 	}
@@ -186,9 +187,9 @@ func (e *Engine) Stop() {
 		}
 		<-finished
 		e.loops.Wait()
-		e.accepts.wait()
-		e.loads.wait()
-		e.outcomes.wait()
+		e.accepts.Wait()
+		e.loads.Wait()
+		e.outcomes.Wait()
 		e.giveBack()
 	})
 }

@@ -63,7 +63,7 @@ func (e *Engine) Publish(ctx context.Context, p Publish) (Accepted, error) {
 		e.inflight.Done()
 		return Accepted{}, err
 	}
-	e.accepts.add(u)
+	e.accepts.Add(u)
 	select {
 	case <-u.done:
 		return u.result, u.err

@@ -83,7 +83,7 @@ func (e *Engine) Ack(ctx context.Context, groupName string, items []AckItem) ([]
 		}
 	}
 	wait.Add(len(live))
-	e.acks.add(live...)
+	e.acks.Add(live...)
 	wait.Wait()
 	for _, u := range units {
 		if u.err != nil {

@@ -425,7 +425,7 @@ func (e *Engine) ensureQueues(names []string) map[string]*queueWant {
 		wants[name] = w
 	}
 	if len(missing) > 0 {
-		e.queueCreator.add(missing...)
+		e.queueCreator.Add(missing...)
 	}
 	return wants
 }
@@ -576,7 +576,7 @@ func (e *Engine) ensurePartitions(wants []*partitionWant) {
 	for _, w := range missing {
 		w.done = wait.Done
 	}
-	e.creator.add(missing...)
+	e.creator.Add(missing...)
 	wait.Wait()
 }
 

@@ -70,7 +70,7 @@ type countRequest struct {
 // have to wait for the one before it.
 func (e *Engine) count(ctx context.Context) error {
 	r := &countRequest{done: make(chan error, 1)}
-	e.counts.add(r)
+	e.counts.Add(r)
 	select {
 	case err := <-r.done:
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/posthorn/posthorn/broker/internal/batch"
 	"github.com/posthorn/posthorn/broker/internal/clock"
 	"github.com/posthorn/posthorn/broker/internal/fault"
 	"github.com/posthorn/posthorn/broker/internal/pg"
@@ -136,14 +137,14 @@ type Engine struct {
 	reports      *reporter
 	lags         lagCache
 	pops         *popper
-	acks         *batcher[*ackGroup]
-	queueCreator *batcher[*queueWant]
-	creator      *batcher[*partitionWant]
-	loader       *batcher[*shard]
-	confirm      *batcher[*pushGroup]
-	prover       *batcher[*pushGroup]
-	heads        *batcher[*headCheck]
-	counts       *batcher[*countRequest]
+	acks         *batch.Batcher[*ackGroup]
+	queueCreator *batch.Batcher[*queueWant]
+	creator      *batch.Batcher[*partitionWant]
+	loader       *batch.Batcher[*shard]
+	confirm      *batch.Batcher[*pushGroup]
+	prover       *batch.Batcher[*pushGroup]
+	heads        *batch.Batcher[*headCheck]
+	counts       *batch.Batcher[*countRequest]
 	retention    *retention
 
 	work      chan struct{}   // wakes writers
@@ -233,14 +234,14 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 	e.sealing.keys, e.sealing.strict = cfg.Keys, cfg.StrictEncryption
 	e.segments = newSegmentCache(cfg.SegmentCacheBytes)
 	e.pops = newPopper(e)
-	e.acks = newBatcher(1, e.ackBatch) // more in the air only makes smaller batches
-	e.queueCreator = newBatcher(1, e.createQueues)
-	e.creator = newBatcher(1, e.createPartitions)
-	e.loader = newBatcher(2, e.loadShards)
-	e.confirm = newBatcher(2, e.confirmGroups)
-	e.prover = newBatcher(1, e.proveGroups)
-	e.heads = newBatcher(1, e.checkHeads)
-	e.counts = newBatcher(1, e.countFor)
+	e.acks = batch.New(1, 0, e.ackBatch) // more in the air only makes smaller batches
+	e.queueCreator = batch.New(1, 0, e.createQueues)
+	e.creator = batch.New(1, 0, e.createPartitions)
+	e.loader = batch.New(2, 0, e.loadShards)
+	e.confirm = batch.New(2, 0, e.confirmGroups)
+	e.prover = batch.New(1, 0, e.proveGroups)
+	e.heads = batch.New(1, 0, e.checkHeads)
+	e.counts = batch.New(1, 0, e.countFor)
 	e.retention = newRetention()
 	e.metrics = newMetrics(cfg.Metrics, e)
 	return e, nil
@@ -299,14 +300,14 @@ func (e *Engine) Stop() {
 		}
 		e.loops.Wait()
 		e.pops.wait()
-		e.acks.wait()
-		e.queueCreator.wait()
-		e.creator.wait()
-		e.loader.wait()
-		e.confirm.wait()
-		e.prover.wait()
-		e.heads.wait()
-		e.counts.wait()
+		e.acks.Wait()
+		e.queueCreator.Wait()
+		e.creator.Wait()
+		e.loader.Wait()
+		e.confirm.Wait()
+		e.prover.Wait()
+		e.heads.Wait()
+		e.counts.Wait()
 		if e.endless != nil {
 			e.lastWords(e.endless)
 		}
@@ -502,7 +503,7 @@ type headCheck struct {
 // catchUp makes everything that any broker committed before the call visible to this broker's pops.
 func (e *Engine) catchUp(ctx context.Context) error {
 	check := &headCheck{done: make(chan error, 1)}
-	e.heads.add(check)
+	e.heads.Add(check)
 	select {
 	case err := <-check.done:
 		return err

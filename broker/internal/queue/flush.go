@@ -204,12 +204,12 @@ func (e *Engine) decide(f *flight, s *shard) *shardFlight {
 		lf.cut()
 	}
 	if cold {
-		e.loader.add(s)
+		e.loader.Add(s)
 	}
-	e.confirm.add(unsure...)
+	e.confirm.Add(unsure...)
 	e.resubmit(homeless)
 	e.giveUp(late, errLate)
-	e.prover.add(known...)
+	e.prover.Add(known...)
 	return sf
 }
 

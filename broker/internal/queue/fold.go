@@ -336,7 +336,7 @@ func (e *Engine) loadLanes(s *shard, lanes []*partition) {
 	e.giveUp(failed, err)
 	e.resubmit(homeless)
 	if again {
-		e.loader.add(s)
+		e.loader.Add(s)
 	}
 	e.wakeWriters()
 }

@@ -519,7 +519,7 @@ func (t *transaction) decide(locked bool) error {
 				s.evict(p)
 				p.loading = true
 				s.cold = append(s.cold, p)
-				e.loader.add(s)
+				e.loader.Add(s)
 			}
 			lacking = errCold
 		default:
