@@ -67,6 +67,8 @@ func secrets(t *testing.T, database string) (env map[string]string, canaries map
 		case "QUEEN_ENCRYPTION_KEYS":
 			canaries[name] = hexCanary("6")
 			env[name] = "k2:" + canaries[name]
+		case "POSTHORN_OTEL_ENDPOINT":
+			env[name] = "http://somebody:" + plain + "@127.0.0.1:1/" + plain + "/v1/traces"
 		case "POSTHORN_EGRESS_PROXY":
 			env[name] = "http://somebody:" + plain + "@127.0.0.1:1"
 		}

@@ -113,7 +113,7 @@ func (c *Config) settings() []*setting {
 		{env: []string{"STATS_INTERVAL_MS"}, value: millis{&c.StatsInterval}, usage: "how often counts are brought up to date and brokers report, in `ms`; 0 = 5000"},
 		{env: []string{"POSTHORN_TRAFFIC_DAYS"}, value: integer[int]{&c.TrafficDays, 0, 3660}, usage: "`days` that throughput by the hour is kept; 0 = 30"},
 		{env: []string{"POSTHORN_METRICS_QUEUES"}, value: integer[int]{&c.MetricsQueues, 0, 100_000}, usage: "`number` of queues whose lag the metrics show; 0 = none"},
-		{env: []string{"POSTHORN_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}, value: text{&c.OTelEndpoint}, usage: "base URL of an OTLP/HTTP collector for traces; empty = no traces"},
+		{env: []string{"POSTHORN_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}, value: text{&c.OTelEndpoint}, secret: true, usage: "base URL of an OTLP/HTTP collector for traces; empty = no traces"},
 		{env: []string{"POSTHORN_OTEL_PERCENT"}, value: integer[int]{&c.OTelPercent, 0, 100}, usage: "`percent` of the requests without a traceparent that are recorded; 0 = none"},
 
 		{flag: "log-level", env: []string{"LOG_LEVEL"}, value: choice{&c.LogLevel, []string{"debug", "info", "warn", "error"}}, usage: "debug, info, warn or error"},

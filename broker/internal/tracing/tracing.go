@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -67,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Tracing, error) {
 func Endpoint(base string) (string, error) {
 	u, err := url.Parse(base)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return "", fmt.Errorf("%q is not an http or https URL", base)
+		return "", errors.New("not an http or https URL") // not quoted: a key of the collector may be in it
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/traces"
@@ -100,6 +101,9 @@ func (q *quietLog) Handle(err error) {
 	defer q.mu.Unlock()
 	if now := time.Now(); now.Sub(q.last) >= quiet {
 		q.last = now
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err // its URL may hold a key
+		}
 		q.log.Warn("spans are not exported", "err", err)
 	}
 }
