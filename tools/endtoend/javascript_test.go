@@ -34,7 +34,7 @@ func TestJavaScriptClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const token = "javascript-0123456789abcdef" //nolint:gosec // of this test's broker
+			const token = "javascript-0123456789abcdef"
 			t.Setenv("DATABASE_URL", createDatabase(t, c.database))
 			t.Setenv("POSTHORN_TOKENS", "admin:"+token)
 			t.Setenv("POSTHORN_EGRESS_ALLOW", "127.0.0.1/32")
@@ -84,7 +84,7 @@ func createDatabase(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is of no use any more
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	if _, err := conn.Exec(t.Context(), "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,10 @@ func TestQuota(t *testing.T) {
 	later := fmt.Sprint(time.Now().Add(2 * time.Hour).Unix())
 	for _, path := range []string{"/v1/publish/", "/v2/publish/", "/v2/schedules/"} {
 		for _, c := range []struct{ header, value, name string }{
-			{"Upstash-Delay", "3601s", "maxDelay exceeded, current limit: 3600"}, {"Upstash-Not-Before", later, "maxDelay exceeded, current limit: 3600"},
-			{"Upstash-Retries", "3", "maxRetries exceeded, current limit: 2"}, {"Upstash-Callback-Retries", "3", "maxRetries exceeded, current limit: 2"},
+			{"Upstash-Delay", "3601s", "maxDelay exceeded, current limit: 3600"},
+			{"Upstash-Not-Before", later, "maxDelay exceeded, current limit: 3600"},
+			{"Upstash-Retries", "3", "maxRetries exceeded, current limit: 2"},
+			{"Upstash-Callback-Retries", "3", "maxRetries exceeded, current limit: 2"},
 			{"Upstash-Failure-Callback-Delay", "2h", "maxDelay exceeded, current limit: 3600"},
 		} {
 			headers := []string{c.header, c.value, "Upstash-Callback", h.URL, "Upstash-Failure-Callback", h.URL}

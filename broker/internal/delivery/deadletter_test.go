@@ -38,6 +38,7 @@ type sickSink struct {
 }
 
 func newSickSink(t *testing.T) *sickSink {
+	t.Helper()
 	f := &sickSink{}
 	f.sink = newSink(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()
