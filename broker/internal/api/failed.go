@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -281,9 +282,7 @@ func (e *edge) overriding(c *call) (override func(*delivery.Message), q url.Valu
 	}
 	has := func(name string) bool { return p.get(name) != "" }
 	return func(m *delivery.Message) {
-		for name, values := range o.Header {
-			m.Header[name] = values
-		}
+		maps.Copy(m.Header, o.Header)
 		m.Delay, m.NotBefore = o.Delay, o.NotBefore
 		if has("Upstash-Method") {
 			m.Method = o.Method
@@ -305,6 +304,12 @@ func (e *edge) overriding(c *call) (override func(*delivery.Message), q url.Valu
 		}
 		if has("Upstash-Failure-Callback") {
 			m.FailureCallback = o.FailureCallback
+		}
+		if has("Upstash-Queue-Name") {
+			m.Queue = o.Queue
+		}
+		if has("Upstash-Flow-Control-Key") {
+			m.FlowKey, m.Flow = o.FlowKey, o.Flow
 		}
 		if has("Upstash-Redact-Fields") { // what is hidden stays hidden
 			m.Redact = strings.TrimPrefix(m.Redact+","+o.Redact, ",")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -200,17 +201,33 @@ func TestRetryFailedInSteps(t *testing.T) {
 func TestFailedHidden(t *testing.T) {
 	t.Parallel()
 	b, h := start(t, nil), newHook(t, 500)
-	if r := b.publish("/v2/publish/"+h.URL, "secret", "Upstash-Retries", "0", "Upstash-Forward-X-Key", "secret", "Upstash-Redact-Fields", "body,header[X-Key]"); r.status != 200 {
+	if r := b.publish("/v2/publish/"+h.URL, "secret", "Upstash-Retries", "0", "Upstash-Forward-X-Key", "secret", "Upstash-Redact-Fields", "body,header[X-Key]",
+		"Upstash-Callback", h.URL+"/cb", "Upstash-Callback-Forward-X-Key", "secret", "Upstash-Callback-Method", "PUT", "Upstash-Callback-Retries", "0"); r.status != 200 {
 		t.Fatalf("%d %s", r.status, r.body)
 	}
 	b.settle()
 	var list failedMessages
 	b.ask(200, "GET", "/v2/dlq", "", &list)
-	if len(list.Messages) != 1 || !strings.HasPrefix(*list.Messages[0].Body, "REDACTED:") || !strings.HasPrefix(list.Messages[0].Header["X-Key"][0], "REDACTED:") {
+	i := slices.IndexFunc(list.Messages, func(m failedMessage) bool { return m.Method == http.MethodPost }) // the callback fails too
+	if i < 0 || !strings.HasPrefix(*list.Messages[i].Body, "REDACTED:") || !strings.HasPrefix(list.Messages[i].Header["X-Key"][0], "REDACTED:") ||
+		!strings.HasPrefix(list.Messages[i].CallbackHeader["Forward-X-Key"][0], "REDACTED:") || list.Messages[i].CallbackHeader["Method"][0] != "PUT" {
 		t.Fatalf("%+v", list)
 	}
+	if len(list.Messages) != 2 {
+		t.Fatalf("%+v", list)
+	}
+	for _, m := range list.Messages {
+		if !strings.HasPrefix(*m.Body, "REDACTED:") || !strings.HasPrefix(m.Header["X-Key"][0], "REDACTED:") {
+			t.Errorf("shown: %+v", m)
+		}
+	}
+	for _, path := range []string{"/v2/logs", "/v2/messages/" + list.Messages[i].MessageID} {
+		if r := b.do(http.MethodGet, path, ""); r.status != 200 || strings.Contains(string(r.body), `"Forward-X-Key":["secret"]`) {
+			t.Errorf("%s: %d %s", path, r.status, r.body)
+		}
+	}
 	h.answer(200)
-	r := b.publish("/v2/dlq/retry/"+list.Messages[0].DLQID, "", "Upstash-Redact-Fields", "header[X-Other]", "Upstash-Forward-X-Other", "hidden")
+	r := b.publish("/v2/dlq/retry/"+list.Messages[i].DLQID, "", "Upstash-Redact-Fields", "header[X-Other]", "Upstash-Forward-X-Other", "hidden")
 	var out publishResult
 	if err := json.Unmarshal(r.body, &out); err != nil || r.status != 201 {
 		t.Fatalf("%d %s", r.status, r.body)
@@ -223,7 +240,7 @@ func TestFailedHidden(t *testing.T) {
 		}
 	}
 	b.settle()
-	if got := h.requests(); len(got) != 2 || got[1].body != "secret" || got[1].header.Get("X-Key") != "secret" {
+	if got := h.requests(); len(got) != 4 || got[1].header.Get("X-Key") != "secret" || got[2].body != "secret" || got[2].header.Get("X-Key") != "secret" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -257,13 +257,29 @@ func redacted(m *delivery.Stored) (http.Header, []byte) {
 	if m.Redact == "" {
 		return m.Header, m.Body
 	}
-	hidden, err := request.ParseRedaction(m.Redact)
-	if err != nil { // it was checked when the message was published
-		hidden = request.Redaction{Body: true, AllHeaders: true}
+	hidden, body := hiddenOf(m.Redact), m.Body
+	shown := hideHeader(m.Header, "", hidden)
+	if hidden.Body {
+		body = []byte(digest(body))
 	}
-	shown, body := maps.Clone(m.Header), m.Body
+	return shown, body
+}
+
+// hiddenOf is what a message hides. What cannot be read, although it was checked when the message was published, is all.
+func hiddenOf(redact string) request.Redaction {
+	hidden, err := request.ParseRedaction(redact)
+	if err != nil {
+		return request.Redaction{Body: true, AllHeaders: true}
+	}
+	return hidden
+}
+
+// hideHeader is a header with the values hidden that are forwarded under a hidden name: what follows prefix.
+func hideHeader(h http.Header, prefix string, hidden request.Redaction) http.Header {
+	shown := maps.Clone(h)
 	for name, values := range shown {
-		if !hidden.AllHeaders && !slices.Contains(hidden.Headers, name) {
+		forwarded, ok := strings.CutPrefix(name, prefix)
+		if !ok || !hidden.AllHeaders && !slices.Contains(hidden.Headers, forwarded) {
 			continue
 		}
 		shown[name] = make([]string, len(values))
@@ -271,10 +287,7 @@ func redacted(m *delivery.Stored) (http.Header, []byte) {
 			shown[name][i] = digest([]byte(v))
 		}
 	}
-	if hidden.Body {
-		body = []byte(digest(body))
-	}
-	return shown, body
+	return shown
 }
 
 // digest stands for what is hidden: equal values can be told to be equal.

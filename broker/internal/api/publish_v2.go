@@ -348,9 +348,13 @@ func common(m *delivery.Stored, target int, header http.Header) commonV2 {
 	return out
 }
 
-func givenHeader(c *delivery.Callback) map[string][]string {
+// givenHeader are the headers that a callback of m was given. What is hidden of the message under a name is hidden here too.
+func givenHeader(m *delivery.Message, c *delivery.Callback) map[string][]string {
 	if c == nil || len(c.Given) == 0 {
 		return nil
+	}
+	if m.Redact != "" {
+		return validHeader(hideHeader(c.Given, "Forward-", hiddenOf(m.Redact)))
 	}
 	return validHeader(c.Given)
 }
@@ -373,8 +377,8 @@ func shownMessage(m *delivery.Stored, target int) messageV2 {
 		Method:                m.Method,
 		NotBefore:             millisOf(m.FirstAt),
 		CreatedAt:             millisOf(m.CreatedAt),
-		CallbackHeader:        givenHeader(m.Callback),
-		FailureCallbackHeader: givenHeader(m.FailureCallback),
+		CallbackHeader:        givenHeader(&m.Message, m.Callback),
+		FailureCallbackHeader: givenHeader(&m.Message, m.FailureCallback),
 		commonV2:              common(m, target, header),
 	}
 	out.Body, out.BodyBase64 = shownBody(body)
@@ -612,8 +616,8 @@ func shownEvent(n delivery.Entry) eventV2 {
 		ResponseStatus:         n.Status,
 		ResponseBody:           base64.StdEncoding.EncodeToString(n.Body),
 		Timeout:                m.Timeout.Milliseconds(),
-		CallbackHeaders:        givenHeader(m.Callback),
-		FailureCallbackHeaders: givenHeader(m.FailureCallback),
+		CallbackHeaders:        givenHeader(&m.Message, m.Callback),
+		FailureCallbackHeaders: givenHeader(&m.Message, m.FailureCallback),
 		commonV2:               common(m, n.Target, header),
 	}
 	if len(n.Header) > 0 {

@@ -258,10 +258,10 @@ func (e *edge) shownSchedule(c *call, s *delivery.Schedule) (scheduleV2, error) 
 		out.Labels = strings.Split(m.Label, ",")
 	}
 	if m.Callback != nil {
-		out.Callback, out.CallbackHeader = m.Callback.URL, givenHeader(m.Callback)
+		out.Callback, out.CallbackHeader = m.Callback.URL, givenHeader(m, m.Callback)
 	}
 	if m.FailureCallback != nil {
-		out.FailureCallback, out.FailureCallbackHeader = m.FailureCallback.URL, givenHeader(m.FailureCallback)
+		out.FailureCallback, out.FailureCallbackHeader = m.FailureCallback.URL, givenHeader(m, m.FailureCallback)
 	}
 	states, err := e.cfg.Delivery.Scheduled(c.ctx, s)
 	if err != nil {

@@ -77,6 +77,9 @@ func (c *Callback) message(m *Stored, body []byte) Message {
 		header[textproto.CanonicalMIMEHeaderKey(name)] = values
 	}
 	settings := Settings{Retries: m.Retries, RetryDelay: m.RetryDelay, Timeout: m.Timeout}
+	if m.Redact != "" { // its body holds the headers and the body of the message
+		settings.Redact = "body," + m.Redact
+	}
 	if c.Retries != nil {
 		settings.Retries = *c.Retries
 	}
