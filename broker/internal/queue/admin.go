@@ -20,22 +20,31 @@ from (
     select p.id, p.uuid, p.name, p.queue_id, p.created_at, coalesce(n.segments, 0) as segments,
            coalesce(n.messages, 0) as messages, coalesce(n.bytes, 0) as bytes,
            coalesce(n.start, 0) as start, coalesce(n.tail, 0) as tail, n.last_at,
-           min(case
-               when c.partition_id is not null then c.committed
-               when g.from_at is null or p.created_at >= g.from_at or n.tail is null then 0
-               when n.last_at < g.from_at then n.tail
-               else coalesce(f.seed, 0)
-           end) as behind,
-           coalesce(max(case when c.lease_until > t.now then c.lease_end - c.committed end), 0) as leased
-    from (select clock_timestamp() + $1::interval as now offset 0) t
-    cross join partition p
+           coalesce(least(k.behind, m.behind), 0) as behind, coalesce(k.leased, 0) as leased
+    from partition p
     left join partition_count n on n.partition_id = p.id
-    left join consumer_group g on g.queue_id = p.queue_id
-    left join cursor c on c.group_id = g.id and c.partition_id = p.id
-    left join unnest($2::bigint[], $3::bigint[], $4::bigint[]) as f (partition_id, group_id, seed)
-           on f.partition_id = p.id and f.group_id = g.id
+    left join (select queue_id, count(*) as groups from consumer_group group by queue_id) a on a.queue_id = p.queue_id
+    left join (
+        select c.partition_id, count(*) as groups, min(c.committed) as behind,
+               max(case when c.lease_until > t.now then c.lease_end - c.committed end) as leased
+        from (select clock_timestamp() + $1::interval as now offset 0) t
+        cross join {cursors}
+        join consumer_group g on g.id = c.group_id
+        group by c.partition_id
+    ) k on k.partition_id = p.id
+    left join lateral (
+        select min(case
+            when g.from_at is null or p.created_at >= g.from_at or n.tail is null then 0
+            when n.last_at < g.from_at then n.tail
+            else coalesce(f.seed, 0)
+        end) as behind
+        from consumer_group g
+        left join unnest($2::bigint[], $3::bigint[], $4::bigint[]) as f (partition_id, group_id, seed)
+               on f.partition_id = p.id and f.group_id = g.id
+        where coalesce(k.groups, 0) < a.groups and g.queue_id = p.queue_id
+          and not exists (select from cursor c where c.partition_id = p.id and c.group_id = g.id)
+    ) m on true
     where {p}
-    group by p.id, n.partition_id
 ) r
 left join (select partition_id, count(*) as dead from dead_letter where {dead} group by partition_id) d on d.partition_id = r.id`
 
@@ -96,11 +105,12 @@ order by r.name`
 // statsOf makes the statement for all queues, or for the one in $5.
 func statsOf(sql string, all bool) string {
 	p, q, dead := "p.queue_id = $5", "q.id = $5", "queue_id = $5"
+	cursors := "partition x join cursor c on c.partition_id = x.id and x.queue_id = $5"
 	if all {
-		p, q, dead = "true", "true", "true"
+		p, q, dead, cursors = "true", "true", "true", "cursor c"
 	}
 	sql = strings.ReplaceAll(sql, "{partitions}", sqlPartitionStats)
-	return strings.NewReplacer("{p}", p, "{q}", q, "{dead}", dead).Replace(sql)
+	return strings.NewReplacer("{p}", p, "{q}", q, "{dead}", dead, "{cursors}", cursors).Replace(sql)
 }
 
 var (
