@@ -21,7 +21,7 @@ type deliveryQueueRequest struct {
 	Paused      *bool  `json:"paused"`
 }
 
-func shownDeliveryQueue(q delivery.DeliveryQueue) deliveryQueue {
+func shownDeliveryQueue(q delivery.Queue) deliveryQueue {
 	return deliveryQueue{q.Name, millisOf(q.CreatedAt), millisOf(q.UpdatedAt), q.Parallelism, q.Lag, q.Paused}
 }
 

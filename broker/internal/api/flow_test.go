@@ -216,3 +216,37 @@ func TestFlowOfSchedules(t *testing.T) {
 		t.Errorf("%+v", events)
 	}
 }
+
+// TestFlowOfRetriedDeadLetters keeps the queue and the key of a dead letter, unless the retry names others.
+func TestFlowOfRetriedDeadLetters(t *testing.T) {
+	t.Parallel()
+	b, h := start(t, nil), newHook(t, 500)
+	r := b.publish("/v2/enqueue/q/"+h.URL, "", "Upstash-Retries", "0", "Upstash-Flow-Control-Key", "k", "Upstash-Flow-Control-Value", "rate=5")
+	if r.status != 200 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	b.settle()
+	var failed struct{ Messages []map[string]any }
+	b.ask(200, "GET", "/v2/dlq", "", &failed)
+	if len(failed.Messages) != 1 || failed.Messages[0]["queueName"] != "q" || failed.Messages[0]["flowControlKey"] != "k" || failed.Messages[0]["rate"] != 5.0 {
+		t.Fatalf("%+v", failed)
+	}
+	b.ask(200, "POST", "/v2/queues/q/pause", "", nil)
+	dead := failed.Messages[0]["dlqId"].(string)
+	r = b.publish("/v2/dlq/retry/"+dead, "", "Upstash-Flow-Control-Key", "other", "Upstash-Flow-Control-Value", "parallelism=2")
+	var made publishResult
+	if err := json.Unmarshal(r.body, &made); err != nil || r.status != 201 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	b.settle()
+	var m map[string]any
+	b.ask(200, "GET", "/v2/messages/"+made.MessageID, "", &m)
+	if _, unset := m["rate"]; unset || m["queueName"] != "q" || m["flowControlKey"] != "other" || m["parallelism"] != 2.0 || len(h.requests()) != 1 {
+		t.Errorf("%v, %d deliveries", m, len(h.requests()))
+	}
+	b.ask(200, "POST", "/v2/queues/q/resume", "", nil)
+	b.settle()
+	if n := len(h.requests()); n != 2 {
+		t.Errorf("%d deliveries", n)
+	}
+}

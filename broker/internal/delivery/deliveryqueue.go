@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DeliveryQueue delivers its messages in the order in which they fall due. A message takes a place with its first attempt
+// Queue is a delivery queue. It delivers its messages in the order in which they fall due. A message takes a place with its first attempt
 // and gives it back when it and its callbacks have ended.
-type DeliveryQueue struct {
+type Queue struct {
 	Name        string
 	Parallelism int // places
 	Paused      bool
@@ -89,30 +89,30 @@ where $1::text is null or q.name = $1
 order by q.name`
 
 // DeliveryQueues lists all delivery queues by their names.
-func (e *Engine) DeliveryQueues(ctx context.Context) ([]DeliveryQueue, error) {
+func (e *Engine) DeliveryQueues(ctx context.Context) ([]Queue, error) {
 	return e.readQueues(ctx, nil)
 }
 
 // DeliveryQueue finds a delivery queue; ErrNotFound when there is none.
-func (e *Engine) DeliveryQueue(ctx context.Context, name string) (DeliveryQueue, error) {
+func (e *Engine) DeliveryQueue(ctx context.Context, name string) (Queue, error) {
 	list, err := e.readQueues(ctx, &name)
 	switch {
 	case err != nil:
-		return DeliveryQueue{}, err
+		return Queue{}, err
 	case len(list) == 0:
-		return DeliveryQueue{}, noDeliveryQueue(name)
+		return Queue{}, noDeliveryQueue(name)
 	}
 	return list[0], nil
 }
 
-func (e *Engine) readQueues(ctx context.Context, name *string) ([]DeliveryQueue, error) {
+func (e *Engine) readQueues(ctx context.Context, name *string) ([]Queue, error) {
 	ctx, cancel := e.deadline(ctx)
 	defer cancel()
 	rows, err := e.pool.Query(ctx, sqlQueues, name)
 	if err != nil {
 		return nil, e.unavailable("read delivery queues", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (q DeliveryQueue, err error) {
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (q Queue, err error) {
 		err = row.Scan(&q.Name, &q.Parallelism, &q.Paused, &q.CreatedAt, &q.UpdatedAt, &q.Lag)
 		return q, err
 	})

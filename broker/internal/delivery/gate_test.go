@@ -35,18 +35,20 @@ func flowing(url, key string, limits FlowLimits) Message {
 	return m
 }
 
-func flow(t testing.TB, e *Engine, key string) FlowControl {
+// flow is the key k.
+func flow(t testing.TB, e *Engine) FlowControl {
 	t.Helper()
-	f, err := e.FlowControl(t.Context(), key)
+	f, err := e.FlowControl(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
 }
 
-func lag(t testing.TB, e *Engine, name string) int {
+// lag is that of the queue q.
+func lag(t testing.TB, e *Engine) int {
 	t.Helper()
-	q, err := e.DeliveryQueue(t.Context(), name)
+	q, err := e.DeliveryQueue(t.Context(), "q")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +86,8 @@ func TestQueueIsFIFO(t *testing.T) {
 		publish(t, e, m)
 	}
 	settle(t, e)
-	if got := bodies(s.requests()); got != "0" || lag(t, e, "q") != 4 {
-		t.Fatalf("before the first retry: %q, lag %d", got, lag(t, e, "q"))
+	if got := bodies(s.requests()); got != "0" || lag(t, e) != 4 {
+		t.Fatalf("before the first retry: %q, lag %d", got, lag(t, e))
 	}
 	advance(t, e, time.Minute)
 	if got := bodies(s.requests()); got != "0 0" {
@@ -95,7 +97,7 @@ func TestQueueIsFIFO(t *testing.T) {
 	if got := bodies(s.requests()); got != "0 0 0 1 2 3" {
 		t.Errorf("in the end: %q", got)
 	}
-	if n := lag(t, e, "q"); n != 0 {
+	if n := lag(t, e); n != 0 {
 		t.Errorf("lag %d", n)
 	}
 }
@@ -115,8 +117,8 @@ func TestQueueWaitsForCallbacks(t *testing.T) {
 	publish(t, e, first)
 	publish(t, e, queued(s.URL, "q", "second"))
 	settle(t, e)
-	if got := bodies(s.requests()); got != "first" || lag(t, e, "q") != 1 {
-		t.Fatalf("while the callback waits for its retry: %q, lag %d", got, lag(t, e, "q"))
+	if got := bodies(s.requests()); got != "first" || lag(t, e) != 1 {
+		t.Fatalf("while the callback waits for its retry: %q, lag %d", got, lag(t, e))
 	}
 	advance(t, e, time.Minute) // the callback fails for good
 	if got := bodies(s.requests()); got != "first second" {
@@ -179,8 +181,8 @@ func TestPausedQueue(t *testing.T) {
 	publish(t, e, queued(s.URL, "q", "b"))
 	publish(t, e, queued(s.URL, "other", "other"))
 	settle(t, e)
-	if got := bodies(s.requests()); got != "other" || lag(t, e, "q") != 3 {
-		t.Fatalf("paused: %q, lag %d", got, lag(t, e, "q"))
+	if got := bodies(s.requests()); got != "other" || lag(t, e) != 3 {
+		t.Fatalf("paused: %q, lag %d", got, lag(t, e))
 	}
 	if err := e.PauseDeliveryQueue(t.Context(), "q", false); err != nil {
 		t.Fatal(err)
@@ -289,12 +291,12 @@ func TestRate(t *testing.T) {
 		publish(t, e, m)
 	}
 	settle(t, e)
-	f := flow(t, e, "k")
+	f := flow(t, e)
 	if n := len(s.requests()); n != 10 || f.RateCount != 10 || f.Waiting != 16 || f.Rate != 10 || f.Period != time.Minute || f.Parallelism != 0 {
 		t.Fatalf("%d in the first period, %+v", n, f)
 	}
 	for i, want := range []int{20, 26, 26} {
-		start := flow(t, e, "k").PeriodStart
+		start := flow(t, e).PeriodStart
 		now, err := readNow(t.Context(), e.pool)
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +314,7 @@ func TestRate(t *testing.T) {
 		}
 	}
 	advance(t, e, time.Minute)
-	if f := flow(t, e, "k"); f.RateCount != 0 || f.Waiting != 0 {
+	if f := flow(t, e); f.RateCount != 0 || f.Waiting != 0 {
 		t.Errorf("in the end %+v", f)
 	}
 }
@@ -361,7 +363,7 @@ func TestFlowParallelism(t *testing.T) {
 	publish(t, engines[0], to(free.URL))
 	publish(t, engines[1], flowing(free.URL, "other", FlowLimits{Parallelism: 1}))
 	eventually(t, "others pass", func() bool { return len(free.requests()) == 2 })
-	if f := flow(t, engines[0], "k"); f.Running != 4 || f.Waiting != total-4 || f.Parallelism != 4 {
+	if f := flow(t, engines[0]); f.Running != 4 || f.Waiting != total-4 || f.Parallelism != 4 {
 		t.Errorf("%+v", f)
 	}
 	p, err := engines[0].GlobalParallelism(t.Context())
@@ -387,7 +389,7 @@ func TestFlowValues(t *testing.T) {
 	}
 	want := func(parallelism, rate int, period time.Duration) {
 		t.Helper()
-		if f := flow(t, e, "k"); f.Parallelism != parallelism || f.Rate != rate || f.Period != period {
+		if f := flow(t, e); f.Parallelism != parallelism || f.Rate != rate || f.Period != period {
 			t.Errorf("%d, %d in %v; want %d, %d in %v", f.Parallelism, f.Rate, f.Period, parallelism, rate, period)
 		}
 	}
@@ -409,7 +411,7 @@ func TestFlowValues(t *testing.T) {
 	}
 	late(FlowLimits{Parallelism: 1, Rate: 1})
 	want(7, 9, day)
-	if f := flow(t, e, "k"); !f.PinnedParallelism || !f.PinnedRate {
+	if f := flow(t, e); !f.PinnedParallelism || !f.PinnedRate {
 		t.Errorf("%+v", f)
 	}
 	if err := e.UnpinFlow(t.Context(), "k", true, false); err != nil {
@@ -490,8 +492,8 @@ func TestGatesOfSchedules(t *testing.T) {
 	for range 3 {
 		advance(t, e, time.Minute)
 	}
-	if n, f := len(s.requests()), flow(t, e, "k"); n != 1 || f.Waiting != 1 || f.Rate != 1 || lag(t, e, "q") != 2 {
-		t.Errorf("%d deliveries, %+v, lag %d", n, f, lag(t, e, "q"))
+	if n, f := len(s.requests()), flow(t, e); n != 1 || f.Waiting != 1 || f.Rate != 1 || lag(t, e) != 2 {
+		t.Errorf("%d deliveries, %+v, lag %d", n, f, lag(t, e))
 	}
 }
 
