@@ -84,6 +84,7 @@ func (e *Engine) attempt(j *job) (*outcome, reach) {
 	e.metrics.began(o)
 	began := time.Now()
 	r := e.send(o)
+	o.err = storable(o.err)
 	e.metrics.attemptSeconds.Observe(time.Since(began).Seconds())
 	if e.ctx.Err() != nil && !o.delivered {
 		return nil, unknown // it was cut off by the stop, which says nothing about the destination
@@ -244,7 +245,7 @@ func errorText(ctx context.Context, err error, timeout time.Duration) string {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return storable(err.Error())
+	return err.Error()
 }
 
 // storable makes a text one that PostgreSQL can store.

@@ -18,6 +18,7 @@ type metrics struct {
 	callbacks      prometheus.Counter
 	blocked        prometheus.Counter
 	ticks          *prometheus.CounterVec
+	stripped       prometheus.Counter
 }
 
 // What attempts are counted as.
@@ -54,6 +55,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		callbacks:      counter("delivery_callbacks_total", "Callbacks and failure callbacks that were accepted for delivery."),
 		blocked:        counter("delivery_egress_blocked_total", "Attempts that the egress policy forbade."),
 		ticks:          vector("schedule_ticks_total", "Ticks of schedules that this broker published by outcome: failed when a tick published nothing.", "outcome"),
+		stripped:       counter("delivery_outcomes_stripped_total", "Outcomes of attempts of which PostgreSQL refused a part, and that were stored without it."),
 	}
 	// What is counted from 0 on can be seen to increase the first time that it happens.
 	for counts, outcomes := range map[*prometheus.CounterVec][]string{
@@ -67,7 +69,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 	}
 	if registry != nil {
 		registry.MustRegister(
-			m.publishes, m.attempts, m.attemptSeconds, m.firstSeconds, m.deadLetters, m.callbacks, m.blocked, m.ticks,
+			m.publishes, m.attempts, m.attemptSeconds, m.firstSeconds, m.deadLetters, m.callbacks, m.blocked, m.ticks, m.stripped,
 			gauge("delivery_attempts_in_flight", "Attempts that are being made, or whose outcome is being committed.", func() float64 { return float64(e.dispatch.counts().running) }),
 			gauge("delivery_tasks_held", "Deliveries that wait in this broker's memory for their turn.", func() float64 { return float64(e.dispatch.counts().waiting) }),
 			newBacklogCollector(e),

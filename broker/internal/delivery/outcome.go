@@ -160,26 +160,52 @@ func (e *Engine) settleOutcomes(outcomes []*outcome) {
 			close(o.done)
 		}
 	}()
-	err := e.commitPatiently(outcomes)
-	if err == nil || len(outcomes) == 1 {
-		e.abandon(outcomes, err)
+	if len(outcomes) > 1 && e.commitPatiently(outcomes) == nil {
 		return
 	}
 	for _, o := range outcomes {
-		one := []*outcome{o}
-		e.abandon(one, e.commitPatiently(one))
+		e.settleAlone(o)
 	}
 }
 
-// abandon gives up on outcomes that the database refuses for what they hold. The attempt is made again later.
-func (e *Engine) abandon(outcomes []*outcome, err error) {
+// settleAlone commits one outcome. What PostgreSQL refuses to store of it is left out step by step: first what the destination
+// answered, then the callbacks, and with them the attempts that are left. So no outcome is repeated for ever.
+func (e *Engine) settleAlone(o *outcome) {
+	err := e.commitPatiently([]*outcome{o})
+	for _, strip := range []func(*outcome){(*outcome).stripAnswer, (*outcome).stripCallbacks} {
+		if !pg.BadData(err) {
+			break
+		}
+		e.log.Error("cannot store all of what became of a delivery", "message", MessageID(o.job.message), "error", err)
+		strip(o)
+		if err = e.commitPatiently([]*outcome{o}); err == nil {
+			e.metrics.stripped.Inc()
+		}
+	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	for _, o := range outcomes {
-		e.log.Error("cannot store what became of a delivery: it will be repeated", "message", MessageID(o.job.message), "error", err)
-	}
+	// It is not for what it holds: the attempt is made again later.
+	e.log.Error("cannot store what became of a delivery: it will be repeated", "message", MessageID(o.job.message), "error", err)
 	e.leases.retire()
+}
+
+// stripAnswer leaves out what the destination answered.
+func (o *outcome) stripAnswer() {
+	o.header, o.body = nil, nil
+	if !o.delivered {
+		o.err += "; the answer could not be stored"
+	}
+}
+
+// stripCallbacks leaves out the callbacks and ends the message. The message may be shared, so it is copied.
+func (o *outcome) stripCallbacks() {
+	m := *o.message
+	m.Callback, m.FailureCallback = nil, nil
+	o.message, o.final, o.after = &m, true, nil
+	if !o.delivered {
+		o.err += "; nor could a callback, so that no other attempt is made"
+	}
 }
 
 // commitPatiently repeats while the database is away. The error is one that repeating does not help, or the engine's end.
