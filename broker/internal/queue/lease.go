@@ -8,12 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An extension never shortens a lease, and never revives one that has expired.
+// An extension never shortens a lease, and never revives one that has expired. The cursors of a deleted queue
+// outlive it until they are swept, and hold nothing any more.
 const sqlExtend = `
 with renewed as (
     update cursor c set lease_until = greatest(c.lease_until, clock_timestamp() + $3::interval + $4::interval)
     where c.partition_id = any (coalesce((select partition_ids from lease where id = $1), array[$2::bigint]))
       and c.lease_id = $1 and c.lease_until > clock_timestamp() + $3::interval
+      and exists (select from partition p join queue q on q.id = p.queue_id where p.id = c.partition_id)
     returning c.partition_id, c.group_id, c.seeks, c.lease_until
 ), kept as (
     update lease set expires_at = greatest(expires_at, (select max(lease_until) from renewed)) where id = $1

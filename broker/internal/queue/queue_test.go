@@ -218,6 +218,31 @@ func TestHashCollisionsAreNoDuplicates(t *testing.T) {
 	}
 }
 
+// TestExtendLeaseOfDeletedQueue renews no lease of a queue that is gone, while its rows wait to be swept.
+func TestExtendLeaseOfDeletedQueue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	e := broker(t, url, queue.Config{})
+	other := broker(t, url, queue.Config{})
+	push(t, e, item("gone", "p", "1"), item("gone", "r", "2"))
+	held := pop(t, e, queue.PopRequest{Queue: "gone", Partitions: 2})
+	expect(t, "partitions", len(held.Partitions), 2)
+	single := pop(t, e, queue.PopRequest{Queue: "gone", Group: "g"})
+	sweep := begin(t, pgtest.Admin(t, url)) // holds it up
+	execute(t, sweep, `select from segment for update`)
+	defer func() { _ = sweep.Rollback(context.WithoutCancel(t.Context())) }()
+	if existed, err := e.DeleteQueue(t.Context(), "gone"); err != nil || !existed {
+		t.Fatalf("delete: %t, %v", existed, err)
+	}
+	for _, id := range []string{held.LeaseID, single.LeaseID} {
+		for _, e := range []*queue.Engine{e, other} {
+			if lease, err := e.ExtendLease(t.Context(), id, time.Minute); err != nil || lease != (queue.Lease{}) {
+				t.Errorf("extend: %+v, %v", lease, err)
+			}
+		}
+	}
+}
+
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	e := broker(t, pgtest.URL(t), queue.Config{})
