@@ -176,6 +176,12 @@ func (b *Broker) deleteQueue(w http.ResponseWriter, _ *http.Request, params map[
 		kept := b.queues[name]
 		b.drop(name)
 		b.revive(kept)
+	case b.has(DeleteKeepsLeases):
+		kept := b.queues[name]
+		b.drop(name)
+		for _, p := range kept.partitions {
+			b.partitions[p.id] = p // not in a queue, but found by its id
+		}
 	default:
 		b.drop(name)
 	}

@@ -147,7 +147,7 @@ func (b *Broker) readOptions(source object, o options) error {
 			}
 			return badBody("options.%s must be an integer", name)
 		}
-		if least := leastOf(name); value < least {
+		if least := b.leastOf(name); value < least {
 			if b.has(NegativeIsZero) {
 				value = least
 			} else {
@@ -174,8 +174,8 @@ func (b *Broker) readOptions(source object, o options) error {
 	return nil
 }
 
-func leastOf(option string) int64 {
-	if option == "leaseTime" {
+func (b *Broker) leastOf(option string) int64 {
+	if option == "leaseTime" && b.has(LeaseTimeZeroRefused) {
 		return 1
 	}
 	return 0

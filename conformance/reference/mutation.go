@@ -152,19 +152,21 @@ const (
 
 	// Pop: leases and groups.
 
-	AutoAckForgets      Mutation = "auto-ack-forgets"      // autoAck does not commit
-	AutoAckNamesLease   Mutation = "auto-ack-names-lease"  // autoAck answers a lease id
-	LeaseNotExclusive   Mutation = "lease-not-exclusive"   // leased messages are delivered again
-	BlocksOnLease       Mutation = "blocks-on-lease"       // a leased partition ends the search
-	LeasePerPartition   Mutation = "lease-per-partition"   // each partition has a lease id of its own
-	LeaseNegativeIsOne  Mutation = "lease-negative-is-one" // leaseSeconds below 0 is one second
-	LeaseSecondsIgnored Mutation = "lease-seconds-ignored" // leaseSeconds is ignored
-	QueueLeaseIgnored   Mutation = "queue-lease-ignored"   // the lease time of the queue is ignored
-	LeaseForever        Mutation = "lease-forever"         // leases do not expire
-	ExpirySkips         Mutation = "expiry-skips"          // an expired lease commits its messages
-	ExpiryCharges       Mutation = "expiry-charges"        // an expired lease charges the retry budget
-	SharedGroups        Mutation = "shared-groups"         // all groups share their cursors
-	ModeGroupApart      Mutation = "mode-group-apart"      // naming the group of queue mode is another group
+	AutoAckForgets       Mutation = "auto-ack-forgets"        // autoAck does not commit
+	AutoAckNamesLease    Mutation = "auto-ack-names-lease"    // autoAck answers a lease id
+	LeaseNotExclusive    Mutation = "lease-not-exclusive"     // leased messages are delivered again
+	BlocksOnLease        Mutation = "blocks-on-lease"         // a leased partition ends the search
+	LeasePerPartition    Mutation = "lease-per-partition"     // each partition has a lease id of its own
+	LeaseNegativeIsOne   Mutation = "lease-negative-is-one"   // leaseSeconds below 0 is one second
+	LeaseSecondsIgnored  Mutation = "lease-seconds-ignored"   // leaseSeconds is ignored
+	QueueLeaseIgnored    Mutation = "queue-lease-ignored"     // the lease time of the queue is ignored
+	LeaseTimeZeroRefused Mutation = "lease-time-zero-refused" // a lease time of 0 is answered 400
+	LeaseTimeZeroHolds   Mutation = "lease-time-zero-holds"   // a lease time of 0 leases for no time
+	LeaseForever         Mutation = "lease-forever"           // leases do not expire
+	ExpirySkips          Mutation = "expiry-skips"            // an expired lease commits its messages
+	ExpiryCharges        Mutation = "expiry-charges"          // an expired lease charges the retry budget
+	SharedGroups         Mutation = "shared-groups"           // all groups share their cursors
+	ModeGroupApart       Mutation = "mode-group-apart"        // naming the group of queue mode is another group
 
 	// Pop: subscription.
 
@@ -345,6 +347,7 @@ const (
 	DeleteKeepsQueue      Mutation = "delete-keeps-queue"       // a deleted queue stays
 	DeleteKeepsMessages   Mutation = "delete-keeps-messages"    // a deleted queue leaves its messages
 	DeleteKeepsDedup      Mutation = "delete-keeps-dedup"       // a deleted queue leaves its transaction ids
+	DeleteKeepsLeases     Mutation = "delete-keeps-leases"      // the leases of a deleted queue stay live
 	DeleteUnknown404      Mutation = "delete-unknown404"        // deleting an unknown queue is answered 404
 	HealthBare            Mutation = "health-bare"              // health tells only a status
 	EncryptionHidden      Mutation = "encryption-hidden"        // health does not tell that payloads are encrypted
@@ -501,6 +504,8 @@ func Mutations() []Mutation {
 		LeaseNegativeIsOne,
 		LeaseSecondsIgnored,
 		QueueLeaseIgnored,
+		LeaseTimeZeroRefused,
+		LeaseTimeZeroHolds,
 		LeaseForever,
 		ExpirySkips,
 		ExpiryCharges,
@@ -659,6 +664,7 @@ func Mutations() []Mutation {
 		DeleteKeepsQueue,
 		DeleteKeepsMessages,
 		DeleteKeepsDedup,
+		DeleteKeepsLeases,
 		DeleteUnknown404,
 		HealthBare,
 		EncryptionHidden,

@@ -545,6 +545,9 @@ func (b *Broker) lease(c *cursor, t taking, request popRequest, leaseID string) 
 	if b.has(LeaseSecondsIgnored) {
 		seconds = t.p.queue.options.numbers["leaseTime"]
 	}
+	if seconds == 0 && !b.has(LeaseTimeZeroHolds) {
+		seconds = implicitLease
+	}
 	if b.has(QueueLeaseIgnored) && request.leaseSeconds <= 0 {
 		seconds = 60
 	}

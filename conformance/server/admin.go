@@ -465,6 +465,15 @@ var _ = suite.Requirement("deleteQueue.dedup", func(ctx context.Context, t *suit
 	Expect(pop(ctx, t, queue).data()).To(Equal([]string{"1"}))
 })
 
+var _ = suite.Requirement("deleteQueue.leases", func(ctx context.Context, t *suite.Target) {
+	queue, messages := popNumbers(ctx, t, 2)
+	remove(ctx, t, queue)
+	extended := extend(ctx, t, messages[0].LeaseID, time.Minute)
+	Expect(extended.Success).To(BeFalse())
+	Expect(extended.Renewed).To(BeZero())
+	Expect(ack(ctx, t, of(messages[0], "completed")).Success).To(BeFalse())
+})
+
 var _ = suite.Requirement("health.healthy", func(ctx context.Context, t *suite.Target) {
 	outcome := t.Call(ctx, "health", suite.Args{})
 	Expect(outcome.Status).To(Equal(200))

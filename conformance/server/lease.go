@@ -135,6 +135,14 @@ var _ = suite.Requirement("pop.lease.queue-default", func(ctx context.Context, t
 	Expect(pop(ctx, t, queue).Messages).To(HaveLen(1), "after leaseTime")
 })
 
+var _ = suite.Requirement("pop.lease.queue-zero", func(ctx context.Context, t *suite.Target) {
+	queue := t.Queue()
+	configure(ctx, t, queue, map[string]any{"leaseTime": 0})
+	Expect(inspect(ctx, t, queue).Options["leaseTime"]).To(Equal(0.0))
+	pushNumbers(ctx, t, queue, 1)
+	leasesFor(ctx, t, queue, 60*time.Second)
+})
+
 var _ = suite.Requirement("pop.lease.implicit-60", func(ctx context.Context, t *suite.Target) {
 	byPush, byPop := t.Queue(), t.Queue()
 	pushNumbers(ctx, t, byPush, 1)

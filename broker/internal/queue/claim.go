@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -388,7 +389,7 @@ func leaseTime(r *PopRequest, q *queueState) time.Duration {
 	if r.Lease > 0 {
 		return r.Lease
 	}
-	return q.config.Load().options.LeaseTime
+	return cmp.Or(q.config.Load().options.LeaseTime, ImplicitLeaseTime)
 }
 
 // learnMissed asks for the truth about the cursors that were not as known. A claim whose answer

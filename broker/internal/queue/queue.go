@@ -129,7 +129,7 @@ var (
 
 // Options are a queue's settings. Zero values are not defaults: use DefaultOptions.
 type Options struct {
-	LeaseTime              time.Duration
+	LeaseTime              time.Duration // 0 leases for ImplicitLeaseTime
 	RetryLimit             int
 	DeadLetterQueue        bool
 	DLQAfterMaxRetries     bool
