@@ -21,7 +21,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	later := fmt.Sprint(time.Now().Add(2 * time.Hour).Unix())
-	for _, path := range []string{"/v1/publish/", "/v2/publish/", "/v2/schedules/"} {
+	for _, path := range []string{"/v1/publish/", "/v2/publish/", "/v2/enqueue/orders/", "/v2/schedules/"} {
 		for _, c := range []struct{ header, value, name string }{
 			{"Upstash-Delay", "3601s", "maxDelay exceeded, current limit: 3600"},
 			{"Upstash-Not-Before", later, "maxDelay exceeded, current limit: 3600"},
