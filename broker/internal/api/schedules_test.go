@@ -9,7 +9,7 @@ import (
 func TestSchedulesV1(t *testing.T) {
 	t.Parallel()
 	b, h := start(t, nil), newHook(t, 200)
-	r := b.publish("/v1/publish/"+h.URL+"/x?a=1", "tick", "Upstash-Cron", "* * * * *", "Upstash-Deduplication-Id", "once", "Content-Type", "text/plain", "Upstash-Callback", h.URL+"/cb")
+	r := b.publish("/v1/publish/"+h.URL+"/x?a=1", "tick", "Upstash-Cron", "0 0 1 * *", "Upstash-Deduplication-Id", "once", "Content-Type", "text/plain", "Upstash-Callback", h.URL+"/cb")
 	var made scheduledV1
 	if err := json.Unmarshal(r.body, &made); err != nil || r.status != 201 || !strings.HasPrefix(made.ScheduleID, "scd_") {
 		t.Fatalf("%d %s", r.status, r.body)
@@ -20,10 +20,10 @@ func TestSchedulesV1(t *testing.T) {
 	}
 	var s scheduleV1
 	b.ask(200, "GET", "/v1/schedules/"+made.ScheduleID, "", &s)
-	if s.Cron != "* * * * *" || s.Content.Body == nil || *s.Content.Body != "tick" || s.Destination.URL != h.URL+"/x?a=1" || s.Settings.Retries != 3 || s.Settings.Callback != h.URL+"/cb" {
+	if s.Cron != "0 0 1 * *" || s.Content.Body == nil || *s.Content.Body != "tick" || s.Destination.URL != h.URL+"/x?a=1" || s.Settings.Retries != 3 || s.Settings.Callback != h.URL+"/cb" {
 		t.Errorf("%+v", s)
 	}
-	b.ask(200, "POST", "/testing/clock", `{"advance":"60s"}`, nil)
+	b.ask(200, "POST", "/testing/clock", `{"advance":"744h"}`, nil)
 	got := h.requests()
 	if len(got) != 2 || got[0].uri != "/x?a=1" || got[0].body != "tick" || got[0].header.Get("Upstash-Schedule-Id") != made.ScheduleID || got[1].uri != "/cb" {
 		t.Errorf("delivered %+v", got)
@@ -53,18 +53,18 @@ func TestSchedulesV1(t *testing.T) {
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	b, h := start(t, nil), newHook(t, 200)
-	r := b.publish("/v2/Schedules/"+h.URL+"/a//b?x=1&upstash-delay=5s", "", "Upstash-Cron", " CRON_TZ=Europe/Vienna * * * * * ", "Upstash-Schedule-Id", "nightly", "Upstash-Method", "PUT",
+	r := b.publish("/v2/Schedules/"+h.URL+"/a//b?x=1&upstash-delay=5s", "", "Upstash-Cron", " CRON_TZ=Europe/Vienna 0 0 1 * * ", "Upstash-Schedule-Id", "nightly", "Upstash-Method", "PUT",
 		"Upstash-Forward-X-A", "1", "Upstash-Label", "l")
 	if r.status != 200 || string(r.body) != `{"scheduleId":"nightly"}` {
 		t.Fatalf("%d %s", r.status, r.body)
 	}
 	var s scheduleV2
 	b.ask(200, "GET", "/v2/schedules/nightly", "", &s)
-	if s.Cron != "CRON_TZ=Europe/Vienna * * * * *" || s.Destination != h.URL+"/a//b?x=1" || s.Method != "PUT" || s.Header["X-A"][0] != "1" || s.Body != nil || s.Delay != 5 ||
+	if s.Cron != "CRON_TZ=Europe/Vienna 0 0 1 * *" || s.Destination != h.URL+"/a//b?x=1" || s.Method != "PUT" || s.Header["X-A"][0] != "1" || s.Body != nil || s.Delay != 5 ||
 		s.IsPaused || s.NextScheduleTime == 0 || s.LastScheduleTime != 0 || s.Label != "l" || s.CallerIP != "127.0.0.1" {
 		t.Errorf("%+v", s)
 	}
-	b.ask(200, "POST", "/testing/clock", `{"advance":"60s"}`, nil)
+	b.ask(200, "POST", "/testing/clock", `{"advance":"744h"}`, nil)
 	b.ask(200, "POST", "/testing/clock", `{"advance":"5s"}`, nil)
 	if got := h.requests(); len(got) != 1 || got[0].method != "PUT" || got[0].uri != "/a//b?x=1" {
 		t.Errorf("delivered %+v", got)
