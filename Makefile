@@ -31,7 +31,7 @@ conformance: bin/posthorn-conformance ## run the conformance suite (TARGET=URL A
 	bin/posthorn-conformance run --target $(TARGET) $(ARGS)
 
 .PHONY: bench
-bench: bin/posthorn-bench ## measure a broker on this machine (MODE=push|pop|e2e TARGET=URL BASELINE=env ARGS="-batch 100")
+bench: bin/posthorn-bench ## measure a broker on this machine (MODE=push|pop|e2e|publish TARGET=URL BASELINE=env ARGS="-batch 100")
 	bin/posthorn-bench $(MODE) -url $(TARGET) $(if $(BASELINE),-baseline '$(BASELINE)') $(ARGS)
 
 .PHONY: lint

@@ -1,6 +1,6 @@
 // Command bench measures a broker on this machine.
 //
-//	bench push|pop|e2e [flags]
+//	bench push|pop|e2e|publish [flags]
 //
 // It exits with 0 when every request was answered as expected, 1 when some were not, 2 when nothing could be measured.
 package main
@@ -55,13 +55,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-const usage = `usage: bench push|pop|e2e [flags]
+const usage = `usage: bench push|pop|e2e|publish [flags]
 
-  push  producers push as fast as they can
-  pop   loads -max-messages messages, then pops and acknowledges them
-  e2e   producers and consumers together; delivery is the time from push to pop
+  push     producers push as fast as they can
+  pop      loads -max-messages messages, then pops and acknowledges them
+  e2e      producers and consumers together; delivery is the time from push to pop
+  publish  messages that the broker delivers to a destination in this program; delivery is the time from publish to arrival
 
-The target must be on this machine. POSTHORN_TOKEN is the token of a broker that asks for one. push takes -baseline to compare with rows inserted into the same PostgreSQL.
+The target must be on this machine. POSTHORN_TOKEN is the token of a broker that asks for one. push and publish take -baseline to compare with rows inserted into the same PostgreSQL.
 
 `
 
@@ -82,7 +83,7 @@ func parse(args []string, stderr io.Writer) (bench.Config, bool, error) {
 	cfg.Token = os.Getenv("POSTHORN_TOKEN") // command lines are visible to others
 	fs.StringVar(&cfg.Queue, "queue", "", "queue (default a fresh name)")
 	fs.StringVar(&cfg.Group, "group", "", "consumer group (default queue mode)")
-	fs.IntVar(&cfg.Conns, "conns", cfg.Conns, "connections of producers (push, e2e) or consumers (pop)")
+	fs.IntVar(&cfg.Conns, "conns", cfg.Conns, "connections of producers (push, e2e, publish) or consumers (pop)")
 	fs.IntVar(&cfg.Consumers, "consumers", 0, "connections of consumers, e2e (default -conns)")
 	fs.IntVar(&cfg.Batch, "batch", cfg.Batch, "messages in one push, or asked for by one pop in mode pop")
 	fs.IntVar(&cfg.PopBatch, "pop-batch", cfg.PopBatch, "messages asked for by one pop, e2e")

@@ -1,11 +1,14 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +27,9 @@ type script struct {
 	delay  time.Duration         // of each push
 	pushes int
 	items  int
+
+	lose func(n int) bool // whether the n-th publish is accepted and never delivered; nil means none is
+	sent int
 }
 
 type message struct {
@@ -40,7 +46,13 @@ func startScript(t *testing.T, s *script) string {
 	mux.HandleFunc("POST /api/v1/push", s.push)
 	mux.HandleFunc("GET /api/v1/pop/queue/{queue}", s.pop)
 	mux.HandleFunc("POST /api/v1/ack/batch", s.ack)
-	srv := httptest.NewServer(mux)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.RequestURI, "/v2/publish/") { // a mux would clean the destination
+			s.publish(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
 }
@@ -136,4 +148,38 @@ func (s *script) ack(w http.ResponseWriter, r *http.Request) {
 		results = append(results, map[string]any{"index": i, "success": ok})
 	}
 	_ = json.NewEncoder(w).Encode(results)
+}
+
+// publish delivers a message, twice, before it is answered.
+func (s *script) publish(w http.ResponseWriter, r *http.Request) {
+	_, destination, _ := strings.Cut(r.RequestURI, "/v2/publish/")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	s.sent++
+	n := s.sent
+	s.mu.Unlock()
+	id := "msg_" + strconv.Itoa(n)
+	time.Sleep(s.delay)
+	for range 2 {
+		if s.lose != nil && s.lose(n) {
+			break
+		}
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, destination, bytes.NewReader(body))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		req.Header.Set("Upstash-Message-Id", id)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		_ = res.Body.Close()
+	}
+	_ = json.NewEncoder(w).Encode(map[string]string{"messageId": id})
 }

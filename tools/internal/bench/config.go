@@ -11,9 +11,10 @@ type Mode string
 
 // The modes.
 const (
-	Push     Mode = "push" // producers only
-	Pop      Mode = "pop"  // messages are loaded first, then popped and acknowledged
-	EndToEnd Mode = "e2e"  // producers and consumers at the same time
+	Push     Mode = "push"    // producers only
+	Pop      Mode = "pop"     // messages are loaded first, then popped and acknowledged
+	EndToEnd Mode = "e2e"     // producers and consumers at the same time
+	Publish  Mode = "publish" // messages that the broker delivers to a destination in this program
 )
 
 // AckMode is how consumers acknowledge what they popped.
@@ -29,7 +30,7 @@ const (
 // stampDigits is the width of the send time (nanoseconds since 1970) that an e2e payload starts with.
 const stampDigits = 19
 
-// MinStampedPayload is the smallest payload of mode e2e: two quotes around the send time.
+// MinStampedPayload is the smallest payload of modes e2e and publish: two quotes around the send time.
 const MinStampedPayload = stampDigits + 2
 
 // Config describes a run. There are no hidden defaults: DefaultConfig fills a Config, zero values are taken as they
@@ -59,7 +60,7 @@ type Config struct {
 	BrokerPID   int // 0 means found through the listening port
 	PostgresPID int // the postmaster; 0 means found among the broker's descendants or through Baseline
 
-	Baseline      string // URL of the PostgreSQL to compare with; "" means no comparison. Mode push only
+	Baseline      string // URL of the PostgreSQL to compare with; "" means no comparison. Modes push and publish only
 	BaselineConns int    // database connections of the comparison; 0 means Conns
 	Rounds        int    // alternating rounds of a comparison, Duration each
 }
@@ -88,7 +89,7 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(c.Mode == Push || c.Mode == Pop || c.Mode == EndToEnd, "mode %q: want push, pop or e2e", c.Mode)
+	check(c.Mode == Push || c.Mode == Pop || c.Mode == EndToEnd || c.Mode == Publish, "mode %q: want push, pop, e2e or publish", c.Mode)
 	check(c.Ack == AckAll || c.Ack == AckLast || c.Ack == AckAuto, "ack %q: want all, last or auto", c.Ack)
 	check(c.Conns >= 1 && c.Conns <= 10_000, "conns %d: want 1 to 10000", c.Conns)
 	check(c.Consumers >= 0 && c.Consumers <= 10_000, "consumers %d: want 0 to 10000", c.Consumers)
@@ -102,9 +103,10 @@ func (c Config) validate() error {
 	check(c.Rate >= 0, "rate %d: want at least 0", c.Rate)
 	check(c.Rounds >= 1, "rounds %d: want at least 1", c.Rounds)
 	check(c.BaselineConns >= 0, "baseline connections %d: want at least 0", c.BaselineConns)
-	check(c.Baseline == "" || c.Mode == Push, "a baseline compares pushes: use mode push")
+	check(c.Baseline == "" || c.Mode == Push || c.Mode == Publish, "a baseline compares pushes or publishes: use mode push or publish")
+	check(c.Mode != Publish || c.Batch == 1, "batch %d: mode publish sends one message at a time", c.Batch)
 	smallest := 2
-	if c.Mode == EndToEnd {
+	if c.Mode == EndToEnd || c.Mode == Publish {
 		smallest = MinStampedPayload
 	}
 	check(c.Payload >= smallest && c.Payload <= 16<<20, "payload %d: want %d bytes to 16 MiB", c.Payload, smallest)

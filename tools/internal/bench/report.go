@@ -31,8 +31,9 @@ type Report struct {
 	Push        *SeriesReport    `json:"push,omitempty"`
 	Pop         *SeriesReport    `json:"pop,omitempty"`
 	Ack         *SeriesReport    `json:"ack,omitempty"`
-	Delivery    *LatencyReport   `json:"delivery,omitempty"`    // from push to pop
-	Undelivered *int64           `json:"undelivered,omitempty"` // queued in mode e2e but not popped in time
+	Delivery    *LatencyReport   `json:"delivery,omitempty"`            // from push to pop, from publish to arrival
+	Deliveries  float64          `json:"deliveriesPerSecond,omitempty"` // mode publish, until the last arrival
+	Undelivered *int64           `json:"undelivered,omitempty"`         // queued in mode e2e but not popped in time, or published but not delivered
 	EmptyPops   int64            `json:"emptyPops"`
 	Statuses    Statuses         `json:"statuses"`
 	HTTP        map[string]int64 `json:"http"`
@@ -79,6 +80,12 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Mode == Publish {
+		if l.sink, err = openSink(ctx); err != nil {
+			return nil, err
+		}
+		defer l.sink.close()
+	}
 	if err := l.first(ctx); err != nil {
 		return nil, err
 	}
@@ -87,8 +94,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return l.compare(ctx, procs)
 	}
 	switch cfg.Mode {
-	case Push:
-		return l.report(l.pushes(ctx, procs, "0")), nil
+	case Push, Publish:
+		return l.report(l.produce(ctx, procs, "0")), nil
 	case Pop:
 		m, err := l.pops(ctx, procs)
 		if err != nil {
@@ -100,7 +107,15 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	}
 }
 
-// compare alternates rounds of pushes and of row inserts.
+// produce measures mode push or publish.
+func (l *load) produce(ctx context.Context, procs processes, round string) measured {
+	if l.cfg.Mode == Publish {
+		return l.publishes(ctx, procs, round)
+	}
+	return l.pushes(ctx, procs, round)
+}
+
+// compare alternates rounds of pushes or publishes and of row inserts.
 func (l *load) compare(ctx context.Context, procs processes) (_ *Report, err error) {
 	table, err := openRows(ctx, l.cfg, l.run)
 	if err != nil {
@@ -111,7 +126,7 @@ func (l *load) compare(ctx context.Context, procs processes) (_ *Report, err err
 	var b BaselineReport
 	for i := range l.cfg.Rounds {
 		round := fmt.Sprintf("%d", i)
-		pushed := l.report(l.pushes(ctx, procs, round))
+		pushed := l.report(l.produce(ctx, procs, round))
 		if l.cfg.Warmup > 0 {
 			if _, err := table.insert(ctx, round+"w", l.cfg.Warmup); err != nil {
 				return nil, err
@@ -175,7 +190,14 @@ func (l *load) report(m measured) *Report {
 	if l.cfg.Mode != Pop {
 		r.Push = reportSeries(&m.push, m.elapsed)
 	}
-	if l.cfg.Mode != Push {
+	if l.cfg.Mode == Publish {
+		r.Delivery = new(reportLatency(&m.delivery))
+		r.Undelivered = new(max(0, m.push.messages-m.delivered))
+		if m.deliveredIn > 0 {
+			r.Deliveries = float64(m.delivered) / m.deliveredIn.Seconds()
+		}
+	}
+	if l.cfg.Mode != Push && l.cfg.Mode != Publish {
 		r.Pop = reportSeries(&m.pop, m.elapsed)
 		if l.cfg.Ack != AckAuto {
 			r.Ack = reportSeries(&m.ack, m.elapsed)
@@ -211,13 +233,22 @@ func (r *Report) Failed() bool {
 // WriteText prints the report for a person.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s against %s, queue %s\n", r.Mode, r.Target, r.Queue)
-	fmt.Fprintf(&b, "  %d connections, batch %d, %d partitions, payloads of %d bytes, %d cores, %.1f s\n",
-		r.Conns, r.Batch, r.Partitions, r.Payload, r.Cores, r.Seconds)
+	if r.Mode == Publish {
+		fmt.Fprintf(&b, "%s against %s\n", r.Mode, r.Target)
+		fmt.Fprintf(&b, "  %d connections, bodies of %d bytes, %d cores, %.1f s\n", r.Conns, r.Payload, r.Cores, r.Seconds)
+	} else {
+		fmt.Fprintf(&b, "%s against %s, queue %s\n", r.Mode, r.Target, r.Queue)
+		fmt.Fprintf(&b, "  %d connections, batch %d, %d partitions, payloads of %d bytes, %d cores, %.1f s\n",
+			r.Conns, r.Batch, r.Partitions, r.Payload, r.Cores, r.Seconds)
+	}
+	produced := "push"
+	if r.Mode == Publish {
+		produced = "publish"
+	}
 	for _, s := range []struct {
 		name   string
 		series *SeriesReport
-	}{{"push", r.Push}, {"pop", r.Pop}, {"ack", r.Ack}} {
+	}{{produced, r.Push}, {"pop", r.Pop}, {"ack", r.Ack}} {
 		if s.series != nil {
 			fmt.Fprintf(&b, "  %-9s %s\n", s.name, s.series)
 		}
@@ -225,7 +256,10 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Delivery != nil {
 		fmt.Fprintf(&b, "  %-9s %s; undelivered %d\n", "delivery", r.Delivery, *r.Undelivered)
 	}
-	if r.Push != nil {
+	if r.Mode == Publish {
+		fmt.Fprintf(&b, "  %-9s %.0f messages/s\n", "delivered", r.Deliveries)
+	}
+	if r.Push != nil && r.Mode != Publish {
 		fmt.Fprintf(&b, "  %-9s queued %d, duplicate %d, buffered %d, failed %d\n", "statuses",
 			r.Statuses.Queued, r.Statuses.Duplicate, r.Statuses.Buffered, r.Statuses.Failed)
 	}
@@ -234,10 +268,10 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "  %-9s broker %s, postgresql %s, bench %s\n", "cpu", cpuText(r.CPU.Broker), cpuText(r.CPU.Postgres), cpuText(r.CPU.Bench))
 	if c := r.Baseline; c != nil {
 		for i, round := range c.Rounds {
-			fmt.Fprintf(&b, "  round %-3d push %.0f messages/s (p99 %.1f ms), rows %.0f/s (p99 %.1f ms)\n", i+1,
+			fmt.Fprintf(&b, "  round %-3d %s %.0f messages/s (p99 %.1f ms), rows %.0f/s (p99 %.1f ms)\n", i+1, produced,
 				round.Push.MessageRate, round.Push.Latency.P99, round.Rows.MessageRate, round.Rows.Latency.P99)
 		}
-		fmt.Fprintf(&b, "  %-9s push %.0f messages/s, rows %.0f/s, ratio %.2f\n", "median", c.PushMedian, c.RowMedian, c.Ratio)
+		fmt.Fprintf(&b, "  %-9s %s %.0f messages/s, rows %.0f/s, ratio %.2f\n", "median", produced, c.PushMedian, c.RowMedian, c.Ratio)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -33,6 +33,7 @@ const (
 type load struct {
 	cfg    Config
 	target Target
+	sink   *sink  // mode publish
 	run    string // makes transactionIds unique between runs and phases
 }
 
@@ -58,6 +59,9 @@ func newLoad(ctx context.Context, cfg Config) (*load, error) {
 
 // first proves that the broker answers a push as expected, and creates the queue.
 func (l *load) first(ctx context.Context) error {
+	if l.cfg.Mode == Publish {
+		return l.firstPublish(ctx)
+	}
 	c := newConn(ctx, l.target)
 	defer c.close()
 	status, answer, err := c.post(pushPath, []byte(`{"items":[]}`))

@@ -45,7 +45,9 @@ func (s *series) merge(o *series) {
 // tally is everything one worker counts.
 type tally struct {
 	push, pop, ack series
-	delivery       Histogram // from rendering a message to having its pop answer, mode e2e
+	delivery       Histogram     // from rendering a message to having its pop answer, mode e2e; to its arrival, mode publish
+	delivered      int64         // messages that arrived, mode publish
+	deliveredIn    time.Duration // from the first publish to the last arrival
 	emptyPops      int64
 	statuses       Statuses
 	http           map[int]int64 // answers by HTTP status

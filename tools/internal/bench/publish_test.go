@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+func TestPublishMeasuresDelivery(t *testing.T) {
+	t.Parallel()
+	cfg := quick(Publish, startScript(t, &script{delay: 2 * time.Millisecond}))
+	cfg.Batch = 1
+	r, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Push.Messages != 300 || *r.Undelivered != 0 || r.Deliveries <= 0 || r.Failed() {
+		t.Errorf("published %d, undelivered %d, %v deliveries/s, errors %v", r.Push.Messages, *r.Undelivered, r.Deliveries, r.Errors)
+	}
+	// The script delivers 2 ms after the message was stamped.
+	if r.Delivery.P50 < 2 || r.Delivery.P50 > r.Delivery.Max {
+		t.Errorf("delivery %v", r.Delivery)
+	}
+}
+
+// TestPublishReportsWhatDidNotArrive: an accepted message that never arrives makes the run fail.
+func TestPublishReportsWhatDidNotArrive(t *testing.T) {
+	t.Parallel()
+	cfg := quick(Publish, startScript(t, &script{lose: func(n int) bool { return n == 7 }}))
+	cfg.Batch, cfg.MaxMessages = 1, 20
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // rather than as long as a run waits
+	defer cancel()
+	r, err := Run(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *r.Undelivered != 1 || !r.Failed() {
+		t.Errorf("undelivered %d of %d", *r.Undelivered, r.Push.Messages)
+	}
+}
