@@ -131,8 +131,10 @@ func (b *Broker) getStreamState(w http.ResponseWriter, r *http.Request, _ map[st
 	if b.has(StreamStateShared) {
 		for _, other := range b.streams {
 			if other != s {
-				state = maps.Clone(state)
-				maps.Copy(state, other.state[partition])
+				all := map[string]stateValue{}
+				maps.Copy(all, state)
+				maps.Copy(all, other.state[partition])
+				state = all
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -274,7 +275,8 @@ func (e *edge) shownSchedule(c *call, s *delivery.Schedule) (scheduleV2, error) 
 		shown := "IN_PROGRESS"
 		if state == delivery.Delivered {
 			shown = "SUCCESS"
-		} else if state == delivery.Failed || state == delivery.Cancelled {
+		}
+		if slices.Contains([]delivery.State{delivery.Failed, delivery.Cancelled}, state) {
 			shown = "FAIL"
 		}
 		out.LastScheduleStates[delivery.MessageID(id)] = shown

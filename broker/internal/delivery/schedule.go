@@ -457,7 +457,7 @@ func (e *Engine) unitOf(ctx context.Context, tx pgx.Tx, s *Schedule) (u *unit, f
 	}
 	u, refused := newUnit(p)
 	if refused != nil {
-		return nil, refused.Error(), nil
+		return nil, refused.Error(), nil //nolint:nilerr // what is wrong with the schedule is its failure, not the tick's
 	}
 	return u, "", nil
 }

@@ -30,7 +30,7 @@ func (c *canceller) HandleCancel(context.Context) {
 	_ = c.conn.Conn().SetDeadline(deadline) // if it is broken, the statement fails anyway
 	done := make(chan struct{})
 	c.done = done
-	go func() { //nolint:gosec // the request outlives the context, whose end it announces
+	go func() { //nolint:gosec,contextcheck // the request outlives the context, whose end it announces
 		defer close(done)
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
