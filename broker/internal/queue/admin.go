@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -157,9 +158,79 @@ func (e *Engine) statsArgs(ctx context.Context, tx pgx.Tx, queueID *int64) ([]an
 	return args, err
 }
 
-// Queues lists all queues by name. Everything pushed before the call is counted. The cost grows with the
-// partitions, their consumer groups and the dead letters, and not with the messages.
+// manyPartitions is from how many partitions on a list of all queues is shared by those who ask within a
+// StatsInterval: the cost grows with the partitions, their consumer groups and the dead letters.
+const manyPartitions = 10_000
+
+// queueList is the last list of all queues.
+type queueList struct {
+	mu         sync.Mutex
+	list       []Stats
+	made       catalogState // that it was made by
+	at         time.Time
+	refreshing bool
+}
+
+// Queues lists all queues by name. Everything pushed before the call is counted while there are no more than
+// manyPartitions. Beyond, the counts may be a StatsInterval old, or up to ten when nobody asked for a while: then
+// they are brought up to date behind the answer. A queue that was made or changed is always there. The list is the
+// callers' to read, not to change.
 func (e *Engine) Queues(ctx context.Context) ([]Stats, error) {
+	now := e.catalog.state()
+	if list, ok := e.recentQueues(now); ok {
+		return list, nil
+	}
+	list, err := e.readQueues(ctx)
+	if err == nil {
+		e.queueList.keep(list, now)
+	}
+	return list, err
+}
+
+func (e *Engine) recentQueues(now catalogState) ([]Stats, bool) {
+	q := &e.queueList
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	age := time.Since(q.at)
+	if q.list == nil || q.made != now || age > 10*e.cfg.StatsInterval {
+		return nil, false
+	}
+	if age > e.cfg.StatsInterval && !q.refreshing {
+		q.refreshing = true
+		e.goLoop(func(ctx context.Context) {
+			list, err := e.readQueues(ctx)
+			if err == nil {
+				q.keep(list, now)
+			}
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.refreshing = false
+		})
+	}
+	return q.list, true
+}
+
+// keep keeps a list for others, if it is long enough to make.
+func (q *queueList) keep(list []Stats, made catalogState) {
+	var partitions int64
+	for i := range list {
+		partitions += list[i].Partitions
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.list, q.made, q.at = nil, made, time.Now(); partitions > manyPartitions {
+		q.list = list
+	}
+}
+
+// forget makes the next list a new one.
+func (q *queueList) forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = nil
+}
+
+func (e *Engine) readQueues(ctx context.Context) ([]Stats, error) {
 	var list []Stats
 	err := e.reading(ctx, "list queues", func(ctx context.Context, tx pgx.Tx) error {
 		args, err := e.statsArgs(ctx, tx, nil)

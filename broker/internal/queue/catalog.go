@@ -109,6 +109,18 @@ func (c *catalog) seen() int64 {
 	return c.version
 }
 
+// catalogState tells whether queues were made, changed or removed.
+type catalogState struct {
+	version int64
+	queues  int
+}
+
+func (c *catalog) state() catalogState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return catalogState{c.version, len(c.queues)}
+}
+
 func (c *catalog) seenGroups() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -136,6 +136,7 @@ type Engine struct {
 	traffic      *trafficCounter
 	reports      *reporter
 	lags         lagCache
+	queueList    queueList
 	pops         *popper
 	acks         *batch.Batcher[*ackGroup]
 	queueCreator *batch.Batcher[*queueWant]

@@ -178,6 +178,7 @@ func (e *Engine) StatsInterval() time.Duration { return e.cfg.StatsInterval }
 // RefreshStats brings every figure up to date that may otherwise lag behind: counts, the traffic of this broker and
 // the lag that metrics show.
 func (e *Engine) RefreshStats(ctx context.Context) (time.Time, error) {
+	e.queueList.forget()
 	if err := e.writeTraffic(ctx); err != nil {
 		return time.Time{}, err
 	}
@@ -193,8 +194,11 @@ type Leases struct {
 
 const sqlLeases = `
 select count(*), coalesce(sum(c.lease_end - c.committed), 0)::bigint
-from cursor c join partition p on p.id = c.partition_id join queue q on q.id = p.queue_id
-where c.lease_until > clock_timestamp() + $1::interval
+from (select clock_timestamp() + $1::interval as now offset 0) t
+cross join queue q
+join consumer_group g on g.queue_id = q.id
+join cursor c on c.group_id = g.id
+where c.lease_until > t.now
   and ($2 = '' or q.name = $2) and ($3 = '' or q.namespace = $3) and ($4 = '' or q.task = $4)`
 
 // Leases counts the live leases of the matching queues; the times of the filter and its step do not matter.
