@@ -127,7 +127,7 @@ func TestOtherBodies(t *testing.T) {
 		{"ackBatch", `{"acknowledgments":{}}`, "body: acknowledgments must be an array"},
 		{"configure", `{"queue":"q"}`, ""},
 		{"configure", `{"queue":"q","options":{"leaseTime":30,"priority":null},"leaseTime":10,"unknown":-1}`, ""},
-		{"configure", `{"queue":"q","options":{"leaseTime":-1}}`, "body: options.leaseTime must be at least 1"},
+		{"configure", `{"queue":"q","options":{"leaseTime":-1}}`, "body: options.leaseTime must be at least 0"},
 		{"configure", `{"queue":"q","retryLimit":1.5}`, "body: retryLimit must be an integer or null"},
 		{"configure", `{"queue":"q","retryLimit":60.0}`, "body: retryLimit must be an integer or null"},
 		{"configure", `{"queue":"q","retryLimit":6e1}`, "body: retryLimit must be an integer or null"},

@@ -92,7 +92,8 @@ var _ = suite.Requirement("pop.discovery.scope-required", func(ctx context.Conte
 }, suite.WireOnly)
 
 var _ = suite.Requirement("pop.discovery.exact", func(ctx context.Context, t *suite.Target) {
-	namespace, task := t.Unique("ns"), t.Unique("task")
+	// A number less its last digit would be the number of another spec.
+	namespace, task := t.Unique("ns")+"-whole", t.Unique("task")+"-whole"
 	both := scoped(ctx, t, namespace, task)
 	sameNamespace := scoped(ctx, t, namespace, task+"x")
 	sameTask := scoped(ctx, t, namespace+"x", task)

@@ -227,7 +227,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/api/v1/configure", `{"queue":"q","namespace":"a\u0000b"}`, "bad body: namespace "},
 		{"POST", "/api/v1/configure", `{"queue":"q","options":{"task":"` + long + `"}}`, "bad body: options.task must be at most 512 bytes"},
 		{"POST", "/api/v1/configure", `{"queue":"q","options":{"namespace":"a\u0085b"}}`, "bad body: options.namespace must not contain control characters"},
-		{"POST", "/api/v1/configure", `{"queue":"q","options":{},"leaseTime":0}`, "bad body: leaseTime must be at least 1"},
+		{"POST", "/api/v1/configure", `{"queue":"q","options":{},"leaseTime":-1}`, "bad body: leaseTime must be at least 0"},
 		{"POST", "/api/v1/configure", `{"queue":"q","maxSize":2147483648}`, "bad body: maxSize must be at most 2147483647"},
 		{"POST", "/testing/clock", `{"advance":"-5s"}`, "bad body: advance "},
 		{"POST", "/testing/clock", `{"advance":"0s"}`, "bad body: advance must be greater than 0"},
