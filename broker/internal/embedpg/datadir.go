@@ -61,14 +61,22 @@ func makeDataDir(dir string) error {
 	return nil
 }
 
+// lockOutlives is how long the lock may outlive its owner: a child that was forked when the owner died holds it until
+// it has become another program.
+const lockOutlives = 2 * time.Second
+
 // lockOwner takes the lock that makes us the only live user of dir.
 func lockOwner(dir string, as *account) (*os.File, error) {
 	path := filepath.Join(dir, "owner.lock")
 	file, err := tryLock(path)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	for began := time.Now(); errors.Is(err, syscall.EWOULDBLOCK); file, err = tryLock(path) {
 		text, _ := os.ReadFile(path) // without it the owner is not named
 		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-		return nil, &InUseError{Dir: dir, PID: pid}
+		dead := pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+		if !dead || time.Since(began) > lockOutlives {
+			return nil, &InUseError{Dir: dir, PID: pid}
+		}
+		<-time.After(10 * time.Millisecond)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
