@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -174,7 +175,7 @@ type queueList struct {
 // Queues lists all queues by name. Everything pushed before the call is counted while there are no more than
 // manyPartitions. Beyond, the counts may be a StatsInterval old, or up to ten when nobody asked for a while: then
 // they are brought up to date behind the answer. A queue that was made or changed is always there. The list is the
-// callers' to read, not to change.
+// caller's own.
 func (e *Engine) Queues(ctx context.Context) ([]Stats, error) {
 	now := e.catalog.state()
 	if list, ok := e.recentQueues(now); ok {
@@ -207,7 +208,7 @@ func (e *Engine) recentQueues(now catalogState) ([]Stats, bool) {
 			q.refreshing = false
 		})
 	}
-	return q.list, true
+	return slices.Clone(q.list), true // callers filter theirs in place
 }
 
 // keep keeps a list for others, if it is long enough to make.
@@ -219,7 +220,7 @@ func (q *queueList) keep(list []Stats, made catalogState) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.list, q.made, q.at = nil, made, time.Now(); partitions > manyPartitions {
-		q.list = list
+		q.list = slices.Clone(list)
 	}
 }
 

@@ -44,6 +44,14 @@ select gen_random_uuid(), id, 'x' || i, 0, clock_timestamp() from queue cross jo
 	if n, _ := total(); n != 2 {
 		t.Errorf("%d messages, want the list that was made before", n)
 	}
+	own, err := e.Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(own) // a caller's list is its own
+	if n, _ := total(); n != 2 {
+		t.Errorf("%d messages after a caller changed its list", n)
+	}
 	push(t, e, item("new", "p", "1"))
 	if n, queues := total(); n != 4 || queues != 2 {
 		t.Errorf("%d messages in %d queues, want the new queue in the list", n, queues)
