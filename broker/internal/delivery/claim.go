@@ -271,10 +271,14 @@ select exists (
   or exists (
     select from delivery_wake where at <= (select clock_timestamp() + clock_offset from setting))`
 
-// nothingDue reports whether nothing is due and nothing is in hand.
+// nothingDue reports whether nothing is in hand and nothing is due. What is in hand is asked first: an attempt that ended
+// after a look at the database would have left work that the look did not see.
 func (e *Engine) nothingDue(ctx context.Context) (bool, error) {
 	e.claiming.Lock()
 	defer e.claiming.Unlock()
+	if !e.dispatch.idle() {
+		return false, nil
+	}
 	left, err := e.dueLeft(ctx)
 	return err == nil && !left && e.dispatch.idle(), err
 }
