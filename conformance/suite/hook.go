@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -29,10 +30,17 @@ type Delivery struct {
 	Body   []byte
 }
 
+// HookReply is how a destination answers a delivery.
+type HookReply struct {
+	Status int
+	Header http.Header // nil means none
+	Body   string
+}
+
 // Hook is a destination of a spec.
 type Hook struct {
 	URL      string // without a slash at the end
-	status   int
+	answer   func(n int, d Delivery) HookReply
 	patience time.Duration
 
 	mu  sync.Mutex
@@ -77,24 +85,36 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
+	delivery := Delivery{Method: r.Method, Target: rest, Header: r.Header.Clone(), Body: body}
 	hook.mu.Lock()
-	hook.got = append(hook.got, Delivery{Method: r.Method, Target: rest, Header: r.Header.Clone(), Body: body})
+	n := len(hook.got)
+	hook.got = append(hook.got, delivery)
 	hook.mu.Unlock()
-	if hook.status/100 == 3 {
+	reply := hook.answer(n, delivery)
+	if reply.Status/100 == 3 {
 		w.Header().Set("Location", h.base+"/"+name+"/redirected")
 	}
-	w.WriteHeader(hook.status)
+	maps.Copy(w.Header(), reply.Header)
+	w.WriteHeader(reply.Status)
+	_, _ = io.WriteString(w, reply.Body)
 }
 
 // Hook returns a fresh destination that answers every delivery with a status. Only specs that need the capability webhooks may
 // ask for one.
 func (t *Target) Hook(status int) *Hook {
+	return t.HookFunc(func(int, Delivery) HookReply { return HookReply{Status: status} })
+}
+
+// HookFunc is Hook with answers of the spec's making: to the n-th delivery, n from 0, which has been noted already. A delivery is
+// under way until answer returns; a spec that lets it wait must see to it that it returns when the spec ends. It is called from
+// other goroutines than the spec's, for several deliveries at once.
+func (t *Target) HookFunc(answer func(n int, d Delivery) HookReply) *Hook {
 	h := t.session.hooks
 	if h == nil {
 		Failf(1, "a spec that does not need webhooks asks for a destination")
 	}
 	name := "hook-" + strconv.FormatInt(t.session.names.Add(1), 10)
-	hook := &Hook{URL: h.base + "/" + name, status: status, patience: t.Patience()}
+	hook := &Hook{URL: h.base + "/" + name, answer: answer, patience: t.Patience()}
 	h.mu.Lock()
 	h.byName[name] = hook
 	h.mu.Unlock()
