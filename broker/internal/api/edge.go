@@ -123,7 +123,24 @@ func (c *call) query() (url.Values, error) {
 	if err != nil {
 		return nil, badQuery("string", "cannot be read: "+err.Error())
 	}
-	return q, nil
+	return q, checkNUL(q)
+}
+
+// No text of PostgreSQL holds a NUL, so that nothing has such a name.
+const (
+	nul     = "\x00"
+	nulRule = "must not contain a NUL character"
+)
+
+func checkNUL(q url.Values) error {
+	for name, values := range q {
+		for _, v := range values {
+			if strings.Contains(v, nul) {
+				return badQuery(name, nulRule)
+			}
+		}
+	}
+	return nil
 }
 
 // answer is what a handler answers. The zero contentType means JSON; an answer without a body has

@@ -299,6 +299,9 @@ func (e *edge) publishItem(c *call, item batchItem) (any, error) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		p.header[canonical] = append(p.header[canonical], values...)
 	}
+	if err := request.CheckHeader(p.header); err != nil {
+		return nil, err
+	}
 	if item.Body != nil {
 		p.body = []byte(*item.Body)
 	}
@@ -439,6 +442,9 @@ func messageIDs(names []string) []uuid.UUID {
 // filter reads selectors and bounds of time. others are parameters that mean something else.
 func filter(q url.Values, others ...string) (delivery.Filter, error) {
 	var f delivery.Filter
+	if err := checkNUL(q); err != nil { // some came in a body
+		return f, err
+	}
 	for name, values := range q {
 		set, known := selectors[name]
 		switch {

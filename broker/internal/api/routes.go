@@ -331,6 +331,9 @@ func pathParams(r *http.Request, rest string) (map[string]string, error) {
 		if err != nil {
 			return nil, badPath(name, "holds an invalid percent escape")
 		}
+		if strings.Contains(v, nul) && isPublish(r.URL.Path) { // the queue half looks for what has any name
+			return nil, badPath(name, nulRule)
+		}
 		params[name] = v
 	}
 	return params, nil

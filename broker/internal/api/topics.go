@@ -2,8 +2,10 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -325,6 +327,9 @@ func (e *edge) removeEndpoints(c *call) (answer, error) {
 		endpoints[i] = delivery.Endpoint{Name: firstNonEmpty(given.Name), URL: firstNonEmpty(given.URL)}
 		if endpoints[i] == (delivery.Endpoint{}) {
 			return answer{}, &request.Error{Text: "an endpoint must have a name or a url"}
+		}
+		if strings.Contains(endpoints[i].Name+endpoints[i].URL, nul) {
+			return answer{}, badBody(fmt.Sprintf("endpoints[%d]", i), nulRule)
 		}
 	}
 	if err := e.cfg.Delivery.RemoveEndpoints(c.ctx, c.path["topic"], endpoints); err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery/request"
 )
 
 // Topic is a group of endpoints, as it is when somebody asks. A message to it goes to those that it had when the message
@@ -93,6 +95,9 @@ func (e *Engine) Topic(ctx context.Context, nameOrID string) (Topic, error) {
 }
 
 func topic(ctx context.Context, q querier, nameOrID string) (Topic, error) {
+	if !request.IsName(nameOrID) { // no topic can have it, and PostgreSQL need not take it
+		return Topic{}, fmt.Errorf("topic %q: %w", nameOrID, ErrNotFound)
+	}
 	id, _ := parseID(nameOrID, topicPrefix) // else the zero id, which no topic has
 	list, err := readTopics(ctx, q, &nameOrID, id)
 	switch {

@@ -245,5 +245,5 @@ func SplitQuery(query string) (headers http.Header, token, rest string, err erro
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		headers[name] = append(headers[name], value)
 	}
-	return headers, token, strings.Join(kept, "&"), nil
+	return headers, token, strings.Join(kept, "&"), CheckHeader(headers)
 }

@@ -83,6 +83,21 @@ func Forwarded(h http.Header, prefix string) (http.Header, error) {
 	return out, nil
 }
 
+// CheckHeader refuses header fields that HTTP could not have carried. Fields that came as JSON or in a query need it: what they
+// hold is written into the heads of deliveries.
+func CheckHeader(h http.Header) error {
+	for name, values := range h {
+		if !isHeaderName(name) {
+			return refuse("%q is no name of a header", name)
+		}
+		if !slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }) {
+			continue
+		}
+		return refuse("%s must not contain control characters", name)
+	}
+	return nil
+}
+
 // passes reports whether a header that was not meant for forwarding is forwarded with all others.
 func passes(name string) bool {
 	return canForward(name) && !strings.HasPrefix(name, "Upstash-") &&

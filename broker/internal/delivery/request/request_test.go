@@ -165,8 +165,10 @@ func TestSplitQuery(t *testing.T) {
 	if _, _, rest, err := SplitQuery("%zz=1&x=%zz"); err != nil || rest != "%zz=1&x=%zz" {
 		t.Errorf("%q, %v: what is not the broker's is not its business", rest, err)
 	}
-	if _, _, _, err := SplitQuery("upstash-delay=%zz"); err == nil {
-		t.Error("an invalid escape is accepted")
+	for _, query := range []string{"upstash-delay=%zz", "upstash-forward-x=a%0D%0Ab", "upstash-forward-x%0A=a", "upstash-forward-x+y=a", "upstash-forward-x=%00"} {
+		if _, _, _, err := SplitQuery(query); err == nil {
+			t.Errorf("%s is accepted", query)
+		}
 	}
 }
 
