@@ -29,6 +29,12 @@ const childVariable = "POSTHORN_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
+		if server := os.Getenv(dnsVariable); server != "" {
+			net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "udp", server)
+			}}
+		}
 		os.Exit(Program{Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr, Version: "1.2.3"}.Main())
 	}
 	pgtest.Main(m)
