@@ -2,7 +2,7 @@ package suite
 
 import (
 	"context"
-	"encoding/json"
+	"net/http"
 	"net/url"
 )
 
@@ -15,9 +15,12 @@ type Peer interface {
 
 // Args are the inputs of one operation.
 type Args struct {
-	Path  map[string]string // path parameters, unescaped
-	Query url.Values        // query parameters
-	Body  json.RawMessage   // JSON text, kept byte for byte; nil means no body
+	// Path are the path parameters, unescaped. One that takes the rest of the path is as it stands there: the query of a
+	// destination is part of it.
+	Path   map[string]string
+	Query  url.Values
+	Header http.Header // beside those that every call has; nil means none
+	Body   []byte      // JSON text, or any bytes where the operation takes those, kept byte for byte; nil means no body
 }
 
 // Outcome is what the target answered.

@@ -284,7 +284,11 @@ func ServeCalls(ctx context.Context, hello Hello, peer Peer, in io.Reader, out i
 		}
 		running.Go(func() {
 			reply := Reply{ID: call.ID}
-			outcome, err := peer.Call(ctx, call.Operation, call.arguments())
+			var outcome Outcome
+			args, err := call.arguments()
+			if err == nil {
+				outcome, err = peer.Call(ctx, call.Operation, args)
+			}
 			if err != nil {
 				reply.Error = err.Error()
 			} else {

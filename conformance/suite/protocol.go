@@ -1,8 +1,11 @@
 package suite
 
 import (
-	"encoding/json"
+	"encoding/base64"
+	"fmt"
+	"net/http"
 	"net/url"
+	"unicode/utf8"
 )
 
 // This file is the program-peer protocol, version 1: how the suite drives a client library in any language.
@@ -23,8 +26,17 @@ import (
 //	{"id":7,"operation":"push","args":{"body":"{\"items\":[{\"queue\":\"q\",\"payload\":1}]}"}}
 //	{"id":7,"status":201,"body":"[{\"index\":0,…}]"}
 //
-// "args" has up to three members: "path" and "query" (objects of strings; a query value is a list of strings) and
-// "body". A body, in either direction, is JSON text inside a JSON string, so that payload bytes survive as they are.
+// "args" has up to five members: "path", "query" and "headers" (objects of strings; a query value and a header are lists
+// of strings) and "body" or "bodyBase64". A body, in either direction, is JSON text inside a JSON string, so that payload
+// bytes survive as they are. Operations that publish take headers, under the names of the API description, and any bytes
+// for a body:
+//
+//	{"id":8,"operation":"publish","args":{"path":{"destination":"https://example.com/hook?x=1"},"headers":{"Upstash-Retries":["1"]},"body":"hello"}}
+//
+// The destination is as it was given, its query included. Such a body is in "bodyBase64" when it is not UTF-8. A call of
+// an operation that takes neither has neither, so that a program which does not offer those operations need not know
+// of them.
+//
 // The program translates args to whatever its library offers, calls it, and translates what the library returned
 // back to the body of the response in the API description. It must not answer from anything but the library's
 // results: the point is to see what a user of the library sees. What the library does not surface is left out of
@@ -61,9 +73,11 @@ type Call struct {
 
 // CallArgs are the inputs of a [Call].
 type CallArgs struct {
-	Path  map[string]string `json:"path,omitempty"`
-	Query url.Values        `json:"query,omitempty"`
-	Body  *string           `json:"body,omitempty"` // JSON text; absent means no body
+	Path       map[string]string `json:"path,omitempty"`
+	Query      url.Values        `json:"query,omitempty"`
+	Headers    http.Header       `json:"headers,omitempty"`
+	Body       *string           `json:"body,omitempty"`       // text, JSON but where the operation takes any bytes; absent means no body
+	BodyBase64 string            `json:"bodyBase64,omitempty"` // instead of body when that is not UTF-8
 }
 
 // Reply is one line from the program to the suite. Either Status or Error is set.
@@ -75,19 +89,29 @@ type Reply struct {
 }
 
 func newCall(id int64, operationID string, args Args) Call {
-	call := Call{ID: id, Operation: operationID, Args: CallArgs{Path: args.Path, Query: args.Query}}
-	if args.Body != nil {
+	call := Call{ID: id, Operation: operationID, Args: CallArgs{Path: args.Path, Query: args.Query, Headers: args.Header}}
+	switch {
+	case args.Body == nil:
+	case utf8.Valid(args.Body):
 		text := string(args.Body)
 		call.Args.Body = &text
+	default:
+		call.Args.BodyBase64 = base64.StdEncoding.EncodeToString(args.Body)
 	}
 	return call
 }
 
-// Args returns the call's inputs as the wire peer would get them.
-func (c Call) arguments() Args {
-	args := Args{Path: c.Args.Path, Query: c.Args.Query}
+// arguments returns the call's inputs as the wire peer would get them.
+func (c Call) arguments() (Args, error) {
+	args := Args{Path: c.Args.Path, Query: c.Args.Query, Header: c.Args.Headers}
 	if c.Args.Body != nil {
-		args.Body = json.RawMessage(*c.Args.Body)
+		args.Body = []byte(*c.Args.Body)
 	}
-	return args
+	if c.Args.BodyBase64 != "" {
+		var err error
+		if args.Body, err = base64.StdEncoding.DecodeString(c.Args.BodyBase64); err != nil {
+			return Args{}, fmt.Errorf("bodyBase64: %w", err)
+		}
+	}
+	return args, nil
 }

@@ -123,7 +123,8 @@ func (p *proxy) forward(r *http.Request, body []byte) (*http.Response, []byte, e
 	return response, answer, nil
 }
 
-// match finds the operation of a request, static segments before parameters, and its unescaped path parameters.
+// match finds the operation of a request, static segments before parameters and those before the rest of a path, and its
+// unescaped path parameters.
 func match(method, escapedPath string) (*openapi.Operation, map[string]string) {
 	segments := strings.Split(escapedPath, "/")
 	var (
@@ -134,19 +135,25 @@ func match(method, escapedPath string) (*openapi.Operation, map[string]string) {
 		if operation.Method != method {
 			continue
 		}
-		params, ok := matchPath(strings.Split(operation.Path, "/"), segments)
-		if ok && (best == nil || len(params) < len(bestParams)) {
+		params, ok := matchPath(operation, segments)
+		if ok && (best == nil || len(params) < len(bestParams) || len(params) == len(bestParams) && operation.Rest == "" && best.Rest != "") {
 			best, bestParams = operation, params
 		}
 	}
 	return best, bestParams
 }
 
-func matchPath(template, segments []string) (map[string]string, bool) {
+func matchPath(operation *openapi.Operation, segments []string) (map[string]string, bool) {
+	template := strings.Split(operation.Path, "/")
+	params := map[string]string{}
+	if operation.Rest != "" && len(segments) >= len(template) {
+		last := len(template) - 1
+		params[operation.Rest] = strings.Join(segments[last:], "/") // as it was sent
+		template, segments = template[:last], segments[:last]
+	}
 	if len(template) != len(segments) {
 		return nil, false
 	}
-	params := map[string]string{}
 	for i, part := range template {
 		if !strings.HasPrefix(part, "{") {
 			if part != segments[i] {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,51 @@ func TestProgramPeer(t *testing.T) {
 	}
 }
 
+// TestBytesAndHeaders publishes what is no text: over the wire the destination, the headers and the body arrive as they were
+// given, and a program gets the same.
+func TestBytesAndHeaders(t *testing.T) {
+	t.Parallel()
+	type arrived struct{ target, retries, contentType, body string }
+	seen := make(chan arrived, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost { // the session looks at the target, too
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		seen <- arrived{r.RequestURI, r.Header.Get("Upstash-Retries"), r.Header.Get("Content-Type"), string(body)}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"messageId":"msg_1","url":"u"}`)
+	}))
+	t.Cleanup(server.Close)
+	args := Args{
+		Path: map[string]string{"destination": "https://example.com/a//b%20?x=1"}, Header: http.Header{"Upstash-Retries": {"1"}}, Body: []byte("\xff\x00"),
+	}
+	var got Args
+	starter := InProcess(func(ctx context.Context, _, _ string, in io.Reader, out io.Writer) error {
+		return ServeCalls(ctx, Hello{Name: "test", Operations: []string{"publish"}}, peerFunc(func(_ context.Context, _ string, args Args) (Outcome, error) {
+			got = args
+			return Outcome{Status: 200}, nil
+		}), in, out)
+	})
+	for _, through := range []Starter{nil, starter} {
+		s, err := Open(t.Context(), Settings{Target: server.URL, Through: through})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := s.Execute(t.Context(), specOf(func(ctx context.Context, target *Target) { target.Call(ctx, "publish", args) }))
+		if err := s.Close(); err != nil || result.Status != Pass {
+			t.Errorf("%s: %s: %v", result.Status, result.Reason, err)
+		}
+	}
+	if a := <-seen; a != (arrived{"/v2/publish/https://example.com/a//b%20?x=1", "1", "", "\xff\x00"}) {
+		t.Errorf("over the wire %+v arrived", a)
+	}
+	if !reflect.DeepEqual(got, args) {
+		t.Errorf("the program got %+v, want %+v", got, args)
+	}
+}
+
 func TestProxyChecksWhatALibrarySends(t *testing.T) {
 	t.Parallel()
 	s := session(t, `[{"index":0}]`, serving(func(target string) Peer {
@@ -228,6 +274,29 @@ func TestBadPrograms(t *testing.T) {
 			})})
 		if err == nil {
 			t.Errorf("a program that %s was accepted", name)
+		}
+	}
+}
+
+func TestMatchTakesTheRestOfAPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string][2]string{
+		"/v2/publish/https://a/b//c":    {"publish", "https://a/b//c"},
+		"/v2/publish/https:%2F%2Fa%2Fb": {"publish", "https:%2F%2Fa%2Fb"},
+		"/v2/enqueue/q/queue:x/y":       {"enqueue", "queue:x/y"},
+		"/v2/schedules/https://a/pause": {"createSchedule", ""},
+		"/v2/schedules/nightly/pause":   {"pauseScheduleByPost", ""},
+		"/v2/dlq/retry/dlq_1":           {"retryFailed", ""},
+		"/v2/queues/q/pause":            {"pauseDeliveryQueue", ""},
+		"/v2/publish":                   {"", ""},
+	} {
+		got, params := match(http.MethodPost, path)
+		id := ""
+		if got != nil {
+			id = got.ID
+		}
+		if id != want[0] || params["destination"] != want[1] {
+			t.Errorf("%s is %q of %q, want %q", path, id, params["destination"], want)
 		}
 	}
 }

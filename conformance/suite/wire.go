@@ -51,20 +51,25 @@ func (p *wirePeer) Call(ctx context.Context, operationID string, args Args) (Out
 	if !ok {
 		return Outcome{}, fmt.Errorf("the API description has no operation %q", operationID)
 	}
-	target, err := expand(operation.Path, args.Path)
+	target, err := expand(operation, args.Path)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("operation %s: %w", operationID, err)
 	}
 	if len(args.Query) > 0 {
-		target += "?" + args.Query.Encode()
+		mark := "?"
+		if strings.Contains(target, "?") {
+			mark = "&"
+		}
+		target += mark + args.Query.Encode()
 	}
 	request, err := http.NewRequestWithContext(ctx, operation.Method, p.base+target, bodyReader(args.Body))
 	if err != nil {
 		return Outcome{}, fmt.Errorf("operation %s: %w", operationID, err)
 	}
-	if args.Body != nil {
+	if args.Body != nil && operation.RequestSchema() != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	maps.Copy(request.Header, args.Header)
 	if err := operation.CheckRequest(request, args.Path, args.Body); err != nil {
 		p.recorder.violation(operationID, "request", err)
 	}
@@ -146,8 +151,9 @@ func (p *wirePeer) do(request *http.Request, operation *openapi.Operation, sent 
 }
 
 // expand fills the {name} segments of an operation's path.
-func expand(path string, params map[string]string) (string, error) {
+func expand(operation *openapi.Operation, params map[string]string) (string, error) {
 	var b strings.Builder
+	path := operation.Path
 	for {
 		before, rest, found := strings.Cut(path, "{")
 		b.WriteString(before)
@@ -156,10 +162,14 @@ func expand(path string, params map[string]string) (string, error) {
 		}
 		name, after, _ := strings.Cut(rest, "}")
 		value, ok := params[name]
-		if !ok {
+		switch {
+		case !ok:
 			return "", fmt.Errorf("path parameter %q is missing", name)
+		case name == operation.Rest:
+			b.WriteString(value)
+		default:
+			b.WriteString(url.PathEscape(value))
 		}
-		b.WriteString(url.PathEscape(value))
 		path = after
 	}
 }

@@ -90,6 +90,7 @@ func (p *peer) operations() map[string]operation {
 	}
 	maps.Copy(table, p.statsOperations())
 	maps.Copy(table, p.groupOperations())
+	maps.Copy(table, p.publishOperations())
 	return table
 }
 
