@@ -341,8 +341,6 @@ func (b *Broker) advanceClock(w http.ResponseWriter, r *http.Request, _ map[stri
 	}
 	b.retain()
 	b.wake()
-	b.mu.Unlock()
-	b.deliverDue() // the answer comes after what became due is done
-	b.mu.Lock()
+	b.catchUp() // the answer comes after what became due is done
 	b.writeClock(w)
 }

@@ -24,7 +24,6 @@ type Broker struct {
 	started   time.Time
 	access    *access // nil means that nobody is asked for a token
 
-	delivering sync.Mutex // held by whoever makes attempts; taken before mu
 	mu         sync.Mutex // guards everything below, and all that hangs from it
 	offset     time.Duration
 	parked     map[string]int // waiting pops by queue, "" for those by namespace or task
@@ -48,7 +47,17 @@ type Broker struct {
 	seeks          int64 // how many there were; for a defect only
 
 	publications map[string]*publication
-	accepted     map[string]accepted // by deduplication id
+	published    int                   // how many there were
+	pending      []*task               // that are not over, in order of acceptance
+	log          []entry               // of all messages
+	accepted     map[string]acceptance // by deduplication id
+	failures     []*failure            // dead letters of publications, in order
+	keys         [2]string             // that sign deliveries: the current one and the next
+	flying       int                   // attempts that are under way
+	quiet        *sync.Cond            // signalled when one of them is over
+	alarm        time.Time             // when the next attempt is looked for; zero means that no timer runs
+	gates        []func(t *task) bool  // each may hold back the attempt of a due task
+	ticks        []func()              // each does what the time brings, when the clock has moved
 }
 
 type queue struct {
@@ -127,7 +136,8 @@ func New(mutations ...Mutation) *Broker {
 		changed:    make(chan struct{}),
 
 		publications: map[string]*publication{},
-		accepted:     map[string]accepted{},
+		accepted:     map[string]acceptance{},
+		keys:         [2]string{"sig_" + uuid.NewString(), "sig_" + uuid.NewString()},
 		parked:       map[string]int{},
 		id:           newID(),
 		started:      time.Now().UTC(),
@@ -135,7 +145,8 @@ func New(mutations ...Mutation) *Broker {
 	for _, mutation := range mutations {
 		b.mutations[mutation] = true
 	}
-	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable())
+	b.quiet = sync.NewCond(&b.mu)
+	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable(), b.publishTable())
 	return b
 }
 

@@ -98,10 +98,6 @@ func (b *Broker) table() []route {
 		{"GET", "/metrics/prometheus", b.metrics},
 		{"GET", "/openapi.json", b.openapi},
 		{"GET", "/", b.index},
-		{"POST", "/v1/publish/{destination}", b.publishV1},
-		{"GET", "/v1/messages/{messageId}", b.getMessageV1},
-		{"DELETE", "/v1/messages/{messageId}", b.cancelMessageV1},
-		{"GET", "/v1/messages/{messageId}/logs", b.messageLogsV1},
 		{"GET", "/testing/clock", b.getClock},
 		{"POST", "/testing/clock", b.advanceClock},
 		{"PUT", "/testing/faults", b.setFaults},
@@ -114,14 +110,11 @@ func (b *Broker) serve(w http.ResponseWriter, r *http.Request) {
 		method = http.MethodGet
 	}
 	segments := strings.Split(r.URL.EscapedPath(), "/")
-	if _, ok := restOf(r, "/v1/publish/"); ok {
-		segments = []string{"", "v1", "publish", "destination"}
-	}
 	for _, route := range b.routes {
 		if route.method != method {
 			continue
 		}
-		if params, ok := b.matches(strings.Split(route.path, "/"), segments); ok {
+		if params, ok := b.matchesRoute(r, route, segments); ok {
 			if route.changes() && b.foreign(r) {
 				writeJSON(w, http.StatusForbidden, map[string]string{"error": "cross-origin request refused"})
 				return
@@ -153,6 +146,30 @@ func (b *Broker) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusNotFound, map[string]any{"error": "Not Found", "code": "no_such_route"})
+}
+
+// matchesRoute reads the parameters of a path. The last one of a route that publishes is the rest of the path as it was sent.
+func (b *Broker) matchesRoute(r *http.Request, route route, segments []string) (map[string]string, bool) {
+	template := strings.Split(route.path, "/")
+	last := len(template) - 1
+	if !route.takesRest() {
+		return b.matches(template, segments)
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	parts := strings.SplitN(path, "/", len(template))
+	if len(parts) < len(template) || parts[last] == "" {
+		return nil, false
+	}
+	params, ok := b.matches(template[:last], parts[:last])
+	if ok {
+		params["destination"] = parts[last]
+	}
+	return params, ok
+}
+
+// takesRest says whether the path of the route ends in a destination.
+func (r route) takesRest() bool {
+	return strings.HasSuffix(r.path, "/{destination}") || r.method == http.MethodPost && r.path == "/v2/schedules/{schedule}"
 }
 
 // spoilUnmatched applies the defects of requests that no route matches.

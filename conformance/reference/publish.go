@@ -2,70 +2,79 @@ package reference
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
+	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 )
 
-// publishWindow is how long a deduplication id counts.
-const publishWindow = 90 * 24 * time.Hour
-
-// publication is a message that is delivered by HTTP.
-type publication struct {
-	id       string
-	url      string
-	method   string
-	header   http.Header
-	body     []byte
-	created  time.Time
-	first    time.Time // when the first attempt is due
-	due      time.Time // of the next attempt
-	retries  int
-	retried  int // attempts that are over
-	flying   bool
-	finished bool
-	log      []event
-}
-
-// event is one entry of a publication's log.
-type event struct {
-	at    time.Time
-	state string
-	next  time.Time
-	fault string
-}
-
-func (p *publication) note(at time.Time, state string) {
-	p.log = append(p.log, event{at: at, state: state})
-}
-
-// accepted is a publish that a deduplication id stands for.
-type accepted struct {
-	id string
-	at time.Time
-}
-
-// restOf is the end of a path as it was sent.
-func restOf(r *http.Request, prefix string) (string, bool) {
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	if len(path) < len(prefix) || !strings.EqualFold(path[:len(prefix)], prefix) {
-		return "", false
+func (b *Broker) publishTable() []route {
+	return []route{
+		{"POST", "/v1/publish/{destination}", b.publishV1},
+		{"GET", "/v1/messages", b.listMessagesV1},
+		{"GET", "/v1/messages/{messageId}", b.getMessageV1},
+		{"DELETE", "/v1/messages/{messageId}", b.cancelMessageV1},
+		{"GET", "/v1/messages/{messageId}/tasks", b.listTasksV1},
+		{"GET", "/v1/messages/{messageId}/logs", b.messageLogsV1},
+		{"GET", "/v1/tasks/{taskId}", b.getTaskV1},
+		{"GET", "/v1/events", b.listEventsV1},
+		{"GET", "/v1/logs", b.listLogsV1},
+		{"POST", "/v2/publish/{destination}", b.publish},
+		{"POST", "/v2/batch", b.publishBatch},
+		{"DELETE", "/v2/messages", b.cancelPublishedMany},
+		{"GET", "/v2/messages/{messageId}", b.getPublished},
+		{"DELETE", "/v2/messages/{messageId}", b.cancelPublished},
+		{"GET", "/v2/events", b.listEvents},
+		{"GET", "/v2/logs", b.listLogs},
+		{"GET", "/v2/keys", b.getKeys},
 	}
-	return path[len(prefix):], true
 }
+
+// publishing is a publish as it was asked for.
+type publishing struct {
+	destination string      // a URL with its query, or the name of a topic
+	header      http.Header // with those that came in the query
+	body        []byte
+	queue       string // the delivery queue of the path or of an item; "" means what the header says
+	callerIP    string
+}
+
+// publishingOf reads a publish route.
+func (b *Broker) publishingOf(r *http.Request, params map[string]string) (publishing, error) {
+	body, err := b.readAny(r)
+	if err != nil {
+		return publishing{}, err
+	}
+	h, query := b.upstashHeaders(r)
+	destination, err := b.destination(params["destination"], query)
+	if err != nil {
+		return publishing{}, err
+	}
+	return publishing{destination: destination, header: h, body: body, queue: params["queueName"], callerIP: callerIP(r)}, nil
+}
+
+func callerIP(r *http.Request) string {
+	ip, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return ip
+}
+
+// get is a header without white space around it; "" when it was not given.
+func (p *publishing) get(name string) string { return strings.TrimSpace(p.header.Get(name)) }
 
 var (
 	topicName   = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
@@ -93,6 +102,7 @@ func (b *Broker) upstashHeaders(r *http.Request) (http.Header, string) {
 	return h, strings.Join(kept, "&")
 }
 
+// destination reads the rest of a path and the query that is left: a URL, or a name.
 func (b *Broker) destination(rest, query string) (string, error) {
 	if strings.Contains(rest, "%3A") && !strings.Contains(rest, ":") && !b.has(EncodedDestinationRefused) {
 		if decoded, err := url.PathUnescape(rest); err == nil {
@@ -102,32 +112,45 @@ func (b *Broker) destination(rest, query string) (string, error) {
 	if scheme, path, found := strings.Cut(rest, "://"); found && b.has(DestinationCleaned) {
 		rest = scheme + "://" + strings.ReplaceAll(path, "//", "/")
 	}
-	scheme, _, found := strings.Cut(rest, ":")
-	switch {
-	case found && (scheme == "http" || scheme == "https"):
-	case found && b.has(AnyScheme):
-		return rest, nil
-	case !topicName.MatchString(rest):
-		return "", badRequest("invalid destination url: endpoint has invalid scheme, add http:// or https://")
-	case b.has(UnknownTopicAccepted):
-		return "http://" + rest, nil
-	default:
-		return "", &problem{http.StatusNotFound, "topic " + rest + " not found"}
-	}
-	if query != "" {
+	if isURL(rest) && query != "" {
 		rest += "?" + query
 	}
-	return rest, nil
+	return rest, b.checkDestination(rest)
 }
 
-// delayOf reads Upstash-Delay.
-func (b *Broker) delayOf(text string) (time.Duration, error) {
+func isURL(text string) bool {
+	scheme, _, found := strings.Cut(text, ":")
+	return found && (scheme == "http" || scheme == "https")
+}
+
+func (b *Broker) checkDestination(destination string) error {
+	if isURL(destination) || topicName.MatchString(destination) || b.has(AnyScheme) && strings.Contains(destination, ":") {
+		return nil
+	}
+	return badRequest("invalid destination url: endpoint has invalid scheme, add http:// or https://")
+}
+
+// aim sets where a message goes.
+func (b *Broker) aim(m *outgoing, destination string) error {
+	switch {
+	case strings.Contains(destination, ":"):
+		m.targets = []target{{url: destination}}
+	case b.has(UnknownTopicAccepted):
+		m.targets = []target{{url: "http://" + destination}}
+	default:
+		return &problem{http.StatusNotFound, "topic " + destination + " not found"}
+	}
+	return nil
+}
+
+// delayOf reads a duration; "" is none.
+func (b *Broker) delayOf(name, text string) (time.Duration, error) {
 	if text == "" || b.has(PublishDelayIgnored) {
 		return 0, nil
 	}
 	parts := delayPart.FindAllStringSubmatch(text, -1)
 	if !delayParts.MatchString(text) {
-		return 0, badRequest("Upstash-Delay must be a duration like 10s or 1d10h30m")
+		return 0, badRequest("%s must be a duration like 10s or 1d10h30m", name)
 	}
 	var total time.Duration
 	for _, part := range parts {
@@ -140,70 +163,205 @@ func (b *Broker) delayOf(text string) (time.Duration, error) {
 	return total, nil
 }
 
-// publicationOf reads a publish.
-func (b *Broker) publicationOf(h http.Header, destination string, body []byte, now time.Time) (*publication, error) {
-	p := &publication{
-		id: "msg_" + strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", ""), url: destination, method: http.MethodPost, body: body,
-		header: http.Header{}, created: now, first: now, retries: 3,
+func retriesOf(name, text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, badRequest("%s must be an integer from 0", name)
 	}
-	if content := h.Get("Content-Type"); content != "" {
-		p.header.Set("Content-Type", content)
-	} else if b.has(ContentTypeInvented) {
-		p.header.Set("Content-Type", "application/json")
-	}
-	if method := h.Get("Upstash-Method"); method != "" && !b.has(MethodIgnored) {
-		p.method = method
-	}
-	for name, values := range h {
-		if rest, ok := strings.CutPrefix(name, "Upstash-Forward-"); ok && !b.has(ForwardIgnored) {
-			p.header[http.CanonicalHeaderKey(rest)] = values
-		} else if b.has(AllForwarded) && strings.HasPrefix(name, "X-") {
-			p.header[name] = values
-		}
-	}
-	delay, err := b.delayOf(h.Get("Upstash-Delay"))
-	if err != nil {
-		return nil, err
-	}
-	p.first = now.Add(delay)
-	if text := h.Get("Upstash-Not-Before"); text != "" && !b.has(PublishNotBeforeIgnored) {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || seconds < 0 {
-			return nil, badRequest("Upstash-Not-Before must be a unix timestamp in seconds")
-		}
-		p.first = time.Unix(seconds, 0)
-	}
-	if p.first.Before(now) {
-		p.first = now
-	}
-	if text := h.Get("Upstash-Retries"); text != "" && !b.has(RetriesIgnored) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return nil, badRequest("Upstash-Retries must be an integer from 0")
-		}
-		p.retries = n
-	}
-	p.due = p.first
-	return p, nil
+	return n, nil
 }
 
-// dedupOf is the deduplication id of a publish; "" when it has none.
-func (b *Broker) dedupOf(h http.Header, destination string, body []byte) (string, error) {
-	if id := h.Get("Upstash-Deduplication-Id"); id != "" {
+func isTrue(text string) bool { return strings.EqualFold(text, "true") }
+
+// outgoingOf reads everything but where the message goes.
+func (b *Broker) outgoingOf(p publishing) (outgoing, error) {
+	m := outgoing{method: http.MethodPost, body: p.body, header: b.forwarded(p.header), queue: p.queue, callerIP: p.callerIP, retries: 3}
+	if m.queue == "" {
+		m.queue = p.get("Upstash-Queue-Name")
+	}
+	if method := p.get("Upstash-Method"); method != "" && !b.has(MethodIgnored) {
+		m.method = strings.ToUpper(method)
+	}
+	m.labels = splitList(p.get("Upstash-Label"))
+	var err error
+	if m.delay, err = b.delayOf("Upstash-Delay", p.get("Upstash-Delay")); err != nil {
+		return m, err
+	}
+	if text := p.get("Upstash-Not-Before"); text != "" && !b.has(PublishNotBeforeIgnored) {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seconds < 0 {
+			return m, badRequest("Upstash-Not-Before must be a unix timestamp in seconds")
+		}
+		m.notBefore = time.Unix(seconds, 0)
+	}
+	if text := p.get("Upstash-Retries"); text != "" && !b.has(RetriesIgnored) {
+		if m.retries, err = retriesOf("Upstash-Retries", text); err != nil {
+			return m, err
+		}
+	}
+	m.retryDelay = p.get("Upstash-Retry-Delay")
+	if err := checkExpression("Upstash-Retry-Delay", m.retryDelay); err != nil {
+		return m, err
+	}
+	if m.timeout, err = b.delayOf("Upstash-Timeout", p.get("Upstash-Timeout")); err != nil {
+		return m, err
+	}
+	if m.redact, err = redactionOf(p.get("Upstash-Redact-Fields")); err != nil {
+		return m, err
+	}
+	if m.flow, err = b.flowOf(p); err != nil {
+		return m, err
+	}
+	if m.callback, err = b.callbackOf(p, "Upstash-Callback"); err != nil {
+		return m, err
+	}
+	m.failureCallback, err = b.callbackOf(p, "Upstash-Failure-Callback")
+	return m, err
+}
+
+func checkExpression(name, expression string) error {
+	if expression == "" {
+		return nil
+	}
+	if _, err := evaluate(expression, 0); err != nil {
+		return badRequest("%s: %v", name, err)
+	}
+	return nil
+}
+
+// splitList splits what is separated by commas.
+func splitList(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// notForwarded are headers of a request that are the broker's or the connection's own.
+var notForwarded = []string{"Authorization", "Content-Type", "User-Agent", "Accept-Encoding", "Connection", "Content-Length", "Host"}
+
+// forwarded are the headers of the delivery.
+func (b *Broker) forwarded(h http.Header) http.Header {
+	forwarded := http.Header{}
+	if content := h.Get("Content-Type"); content != "" {
+		forwarded.Set("Content-Type", content)
+	} else if b.has(ContentTypeInvented) {
+		forwarded.Set("Content-Type", "application/json")
+	}
+	all := isTrue(h.Get("Upstash-Header-Forward")) && !b.has(HeaderForwardIgnored)
+	for name, values := range h {
+		rest, given := strings.CutPrefix(name, "Upstash-Forward-")
+		switch {
+		case given && !b.has(ForwardIgnored):
+			forwarded[http.CanonicalHeaderKey(rest)] = values
+		case all && name == "Authorization" && b.has(TokenForwarded), b.has(AllForwarded) && strings.HasPrefix(name, "X-"),
+			all && !strings.HasPrefix(name, "Upstash-") && !slices.Contains(notForwarded, name):
+			if h.Get("Upstash-Forward-"+name) == "" {
+				forwarded[name] = values
+			}
+		}
+	}
+	return forwarded
+}
+
+// callbackOf reads the headers of a callback.
+func (b *Broker) callbackOf(p publishing, name string) (*callback, error) {
+	to := p.get(name)
+	if to == "" {
+		return nil, nil //nolint:nilnil // most messages have none
+	}
+	if !isURL(to) {
+		return nil, badRequest("%s: invalid destination url: endpoint has invalid scheme, add http:// or https://", name)
+	}
+	c := &callback{url: to, method: strings.ToUpper(p.get(name + "-Method")), header: http.Header{}, given: http.Header{}}
+	for key, values := range p.header {
+		if rest, own := strings.CutPrefix(key, name+"-"); own {
+			c.given[rest] = values
+			if forward, ok := strings.CutPrefix(rest, "Forward-"); ok {
+				c.header[http.CanonicalHeaderKey(forward)] = values
+			}
+		}
+	}
+	if text := p.get(name + "-Retries"); text != "" {
+		n, err := retriesOf(name+"-Retries", text)
+		if err != nil {
+			return nil, err
+		}
+		c.retries = &n
+	}
+	c.retryDelay = p.get(name + "-Retry-Delay")
+	if err := checkExpression(name+"-Retry-Delay", c.retryDelay); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.delay, err = b.delayOf(name+"-Delay", p.get(name+"-Delay")); err != nil {
+		return nil, err
+	}
+	if text := p.get(name + "-Timeout"); text != "" {
+		timeout, err := b.delayOf(name+"-Timeout", text)
+		if err != nil {
+			return nil, err
+		}
+		c.timeout = &timeout
+	}
+	return c, nil
+}
+
+// flowOf reads the flow control of a message.
+func (b *Broker) flowOf(p publishing) (flow, error) {
+	key, value := p.get("Upstash-Flow-Control-Key"), p.get("Upstash-Flow-Control-Value")
+	if key == "" && value == "" {
+		return flow{}, nil
+	}
+	f := flow{key: key, period: time.Second}
+	for _, part := range splitList(value) {
+		name, text, _ := strings.Cut(part, "=")
+		n, err := strconv.Atoi(text)
+		switch strings.ToLower(name) {
+		case "parallelism":
+			f.parallelism = n
+		case "rate":
+			f.rate = n
+		case "period":
+			if err != nil {
+				f.period, err = b.delayOf("period", text)
+			} else {
+				f.period = time.Duration(n) * time.Second
+			}
+		default:
+			err = badRequest("%s is not known", name)
+		}
+		if err != nil {
+			return f, badRequest("Upstash-Flow-Control-Value cannot be read")
+		}
+	}
+	if key == "" || f.parallelism < 0 || f.rate < 0 || f.parallelism+f.rate == 0 || f.period < time.Second || f.period > 7*24*time.Hour {
+		return f, badRequest("Upstash-Flow-Control-Key and -Value need each other, and a parallelism or a rate")
+	}
+	return f, nil
+}
+
+// dedupOf is the deduplication id of a publish; "" when it has none. taken says which headers are content.
+func (b *Broker) dedupOf(p publishing, taken func(name string) bool) (string, error) {
+	if id := p.header.Get("Upstash-Deduplication-Id"); id != "" {
 		if strings.ContainsAny(id, ": \t") && !b.has(DedupIDUnchecked) {
 			return "", badRequest("DeduplicationId cannot contain ':' or white space")
 		}
 		return id, nil
 	}
-	if !strings.EqualFold(h.Get("Upstash-Content-Based-Deduplication"), "true") || b.has(ContentDedupIgnored) {
+	if !isTrue(p.get("Upstash-Content-Based-Deduplication")) || b.has(ContentDedupIgnored) {
 		return "", nil
 	}
 	hash := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		if strings.HasPrefix(name, "Upstash-") && !b.has(ContentDedupIgnoresHeaders) {
-			fmt.Fprintf(hash, "%q%q", name, h[name])
+	for _, name := range slices.Sorted(maps.Keys(p.header)) {
+		if taken(name) && !b.has(ContentDedupIgnoresHeaders) {
+			fmt.Fprintf(hash, "%q%q", name, p.header[name])
 		}
 	}
+	body, destination := p.body, p.destination
 	if b.has(ContentDedupIgnoresBody) {
 		body = nil
 	}
@@ -214,64 +372,208 @@ func (b *Broker) dedupOf(h http.Header, destination string, body []byte) (string
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// publishV1 answers POST /v1/publish/….
-func (b *Broker) publishV1(w http.ResponseWriter, r *http.Request, _ map[string]string) {
-	rest, _ := restOf(r, "/v1/publish/")
-	body, err := b.readAny(r)
-	if err != nil {
-		b.writeError(w, err)
-		return
+// contentV1 and contentV2 say which headers belong to the content of a message.
+func contentV1(name string) bool { return strings.HasPrefix(name, "Upstash-") }
+
+func (b *Broker) contentV2(name string) bool {
+	if b.has(ContentDedupLikeV1) {
+		return contentV1(name)
 	}
-	h, query := b.upstashHeaders(r)
-	destination, err := b.destination(rest, query)
+	return name == "Content-Type" && !b.has(ContentDedupIgnoresType) || strings.HasPrefix(name, "Upstash-Forward-")
+}
+
+// publishV1 answers POST /v1/publish/….
+func (b *Broker) publishV1(w http.ResponseWriter, r *http.Request, params map[string]string) {
+	p, err := b.publishingOf(r, params)
 	if err != nil {
 		b.writeError(w, err)
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p, err := b.publicationOf(h, destination, body, b.now())
+	m, err := b.outgoingOf(p)
 	if err != nil {
 		b.writeError(w, err)
 		return
 	}
-	id, err := b.dedupOf(h, destination, body)
+	id, err := b.dedupOf(p, contentV1)
 	if err != nil {
 		b.writeError(w, err)
 		return
 	}
-	window := publishWindow
-	if b.has(PublishWindowDoubled) {
-		window *= 2
-	}
-	if b.has(PublishWindowHalved) {
-		window /= 2
-	}
-	if original, ok := b.accepted[id]; ok && id != "" && b.now().Sub(original.at) < window && !b.has(PublishDedupIgnored) {
-		if b.has(PublishDuplicateDelivered) {
-			b.publications[p.id] = p
-			b.startDelivering()
-		}
-		name := original.id
-		if b.has(PublishDuplicateNewID) {
-			name = p.id
-		}
-		w.Header().Set("Upstash-Deduplication-Id", id)
-		writeJSON(w, http.StatusAccepted, map[string]any{"messageId": name, "deduplicated": true})
+	if err := b.aim(&m, p.destination); err != nil {
+		b.writeError(w, err)
 		return
 	}
+	a := b.accept(id, m)
 	if id != "" {
-		b.accepted[id] = accepted{p.id, b.now()}
 		w.Header().Set("Upstash-Deduplication-Id", id)
 	}
-	p.note(p.created, "CREATED")
-	b.publications[p.id] = p
-	b.startDelivering()
-	status := http.StatusCreated
+	answer, status := map[string]any{}, http.StatusCreated
 	if b.has(PublishAnswers200) {
 		status = http.StatusOK
 	}
-	writeJSON(w, status, map[string]any{"messageId": p.id})
+	if a.duplicate {
+		answer["deduplicated"], status = true, http.StatusAccepted
+	}
+	if a.schedule != "" {
+		answer["scheduleId"] = a.schedule
+	} else {
+		answer["messageId"] = a.ids[0]
+	}
+	writeJSON(w, status, answer)
+}
+
+// published is what a publish of version 2 is answered: a result, or a list of them for a topic.
+type published struct {
+	answer    any
+	duplicate bool
+}
+
+// publishOne publishes one message per target. The caller holds the lock.
+func (b *Broker) publishOne(p publishing) (published, error) {
+	if p.get("Upstash-Cron") != "" {
+		return published{}, badRequest("Upstash-Cron belongs to /v2/schedules")
+	}
+	m, err := b.outgoingOf(p)
+	if err != nil {
+		return published{}, err
+	}
+	id, err := b.dedupOf(p, b.contentV2)
+	if err != nil {
+		return published{}, err
+	}
+	if err := b.aim(&m, p.destination); err != nil {
+		return published{}, err
+	}
+	targets := m.targets
+	messages := make([]outgoing, len(targets))
+	for i, to := range targets {
+		messages[i] = m
+		messages[i].targets = []target{to}
+	}
+	a := b.accept(id, messages...)
+	results := []map[string]any{}
+	for i, id := range a.ids {
+		result := map[string]any{"messageId": id, "url": targets[min(i, len(targets)-1)].url}
+		if a.duplicate {
+			result["deduplicated"] = true
+		}
+		results = append(results, result)
+	}
+	if m.topic != "" {
+		return published{results, a.duplicate}, nil
+	}
+	return published{results[0], a.duplicate}, nil
+}
+
+// publish answers POST /v2/publish/….
+func (b *Broker) publish(w http.ResponseWriter, r *http.Request, params map[string]string) {
+	p, err := b.publishingOf(r, params)
+	if err != nil {
+		b.writeError(w, err)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, err := b.publishOne(p)
+	if err != nil {
+		b.writeError(w, err)
+		return
+	}
+	status := http.StatusOK
+	if out.duplicate {
+		status = http.StatusAccepted
+	}
+	writeJSON(w, status, out.answer)
+}
+
+// batchItem is one publish of a batch.
+type batchItem struct {
+	Destination string                     `json:"destination"`
+	Headers     map[string]json.RawMessage `json:"headers"`
+	Body        *string                    `json:"body"`
+	Queue       *string                    `json:"queue"`
+}
+
+// publishBatch answers POST /v2/batch.
+func (b *Broker) publishBatch(w http.ResponseWriter, r *http.Request, _ map[string]string) {
+	body, err := b.readBody(r)
+	if err != nil {
+		b.writeError(w, err)
+		return
+	}
+	var items []batchItem
+	if err := json.Unmarshal(body, &items); err != nil || items == nil {
+		b.writeError(w, badBody("must be an array of items"))
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	results := []any{}
+	order := slices.Clone(items)
+	if b.has(BatchQueuesReversed) {
+		slices.Reverse(order)
+	}
+	for _, item := range order {
+		out, err := b.publishItem(item, callerIP(r))
+		switch {
+		case err == nil:
+			results = append(results, out.answer)
+		case b.has(BatchStopsAtError):
+			b.writeError(w, err)
+			return
+		default:
+			results = append(results, map[string]string{"error": err.Error()})
+		}
+	}
+	if b.has(BatchAnswersReversed) != b.has(BatchQueuesReversed) {
+		slices.Reverse(results)
+	}
+	writeJSON(w, http.StatusOK, results)
+}
+
+func (b *Broker) publishItem(item batchItem, ip string) (published, error) {
+	p := publishing{destination: strings.TrimSpace(item.Destination), header: http.Header{}, callerIP: ip}
+	if err := b.checkDestination(p.destination); err != nil {
+		return published{}, err
+	}
+	for name, text := range item.Headers {
+		values, err := headerValues(text)
+		if err != nil {
+			return published{}, badRequest("headers.%s must be a string or an array of strings", name)
+		}
+		p.header[textproto.CanonicalMIMEHeaderKey(name)] = values
+	}
+	if item.Body != nil {
+		p.body = []byte(*item.Body)
+	}
+	if item.Queue != nil && !b.has(BatchQueueIgnored) {
+		p.queue = *item.Queue
+	}
+	return b.publishOne(p)
+}
+
+func headerValues(text json.RawMessage) ([]string, error) {
+	var one *string
+	if err := json.Unmarshal(text, &one); err == nil {
+		if one == nil {
+			return nil, nil
+		}
+		return []string{*one}, nil
+	}
+	var list []string
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, errors.New("it is neither a string nor a list of them")
+	}
+	return list, nil
+}
+
+// getKeys answers GET /v2/keys.
+func (b *Broker) getKeys(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	writeJSON(w, http.StatusOK, map[string]string{"current": b.keys[0], "next": b.keys[1]})
 }
 
 // readAny reads a body that may be any bytes.
@@ -284,171 +586,4 @@ func (b *Broker) readAny(r *http.Request) ([]byte, error) {
 		body = bytes.TrimSpace(body)
 	}
 	return body, nil
-}
-
-// startDelivering delivers what is due, in the background. The caller holds the lock.
-func (b *Broker) startDelivering() {
-	if b.has(NothingDelivered) {
-		return
-	}
-	go b.deliverDue()
-}
-
-// deliverDue makes all attempts that are due by now, and those that become due by them.
-func (b *Broker) deliverDue() {
-	b.delivering.Lock()
-	defer b.delivering.Unlock()
-	for {
-		b.mu.Lock()
-		var next *publication
-		for _, p := range b.publications {
-			if !p.finished && !p.flying && !p.due.After(b.now()) && (next == nil || p.due.Before(next.due)) {
-				next = p
-			}
-		}
-		if next == nil {
-			b.mu.Unlock()
-			return
-		}
-		next.flying = true
-		next.note(b.now(), "ACTIVE")
-		b.mu.Unlock()
-		status, err := b.send(next)
-		b.mu.Lock()
-		next.flying = false
-		b.conclude(next, status, err)
-		b.mu.Unlock()
-	}
-}
-
-var deliverer = &http.Client{
-	Timeout:       5 * time.Second,
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
-
-func (b *Broker) send(p *publication) (int, error) {
-	request, err := http.NewRequestWithContext(context.Background(), p.method, p.url, bytes.NewReader(p.body))
-	if err != nil {
-		return 0, fmt.Errorf("compose: %w", err)
-	}
-	request.Header = p.header.Clone()
-	retried := strconv.Itoa(p.retried)
-	if b.has(RetriedFromOne) {
-		retried = strconv.Itoa(p.retried + 1)
-	}
-	request.Header.Set("Upstash-Message-Id", p.id)
-	request.Header.Set("Upstash-Retried", retried)
-	response, err := deliverer.Do(request)
-	if err != nil {
-		return 0, fmt.Errorf("send: %w", err)
-	}
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body)
-	return response.StatusCode, nil
-}
-
-// conclude notes what came of an attempt. The caller holds the lock.
-func (b *Broker) conclude(p *publication, status int, err error) {
-	now := b.now()
-	if p.finished { // it was cancelled meanwhile
-		return
-	}
-	if status/100 == 2 || status/100 == 3 && b.has(RedirectsSucceed) {
-		p.note(now, "DELIVERED")
-		p.finished = true
-		return
-	}
-	fault := fmt.Sprintf("the destination answered %d", status)
-	if err != nil {
-		fault = err.Error()
-	}
-	p.log = append(p.log, event{at: now, state: "ERROR", fault: fault})
-	retries := p.retries
-	if b.has(OneRetryMore) {
-		retries++
-	}
-	if p.retried >= retries {
-		if !b.has(FailureNotLogged) {
-			p.log = append(p.log, event{at: now, state: "FAILED", fault: fault})
-		}
-		p.finished = true
-		return
-	}
-	p.retried++
-	factor := 2.0
-	if b.has(BackoffSlower) {
-		factor = 2.1
-	}
-	if b.has(BackoffFaster) {
-		factor = 1.9
-	}
-	pause := time.Duration(min(86400, math.Exp(factor*float64(p.retried))) * float64(time.Second))
-	p.due = now.Add(pause)
-	p.log = append(p.log, event{at: now, state: "RETRY", next: p.due, fault: fault})
-}
-
-// getMessageV1 answers GET /v1/messages/{messageId}.
-func (b *Broker) getMessageV1(w http.ResponseWriter, _ *http.Request, params map[string]string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.publications[params["messageId"]]
-	if p == nil && b.has(UnknownMessageEmpty) {
-		p = &publication{id: params["messageId"], method: http.MethodPost}
-	}
-	if p == nil || p.finished && b.has(DeliveredForgotten) {
-		b.writeError(w, &problem{http.StatusNotFound, "message " + params["messageId"] + " not found"})
-		return
-	}
-	method := p.method
-	if b.has(MessageMethodWrong) {
-		method = "GET"
-	}
-	writeJSON(w, http.StatusOK, map[string]any{
-		"messageId": p.id, "destinationType": "url", "url": p.url, "method": method, "header": p.header, "body": string(p.body),
-		"createdAt": p.created.UnixMilli(),
-		"settings":  map[string]any{"deadline": 0, "delay": int(p.first.Sub(p.created).Seconds()), "notBefore": p.first.UnixMilli(), "retries": p.retries},
-	})
-}
-
-// cancelMessageV1 answers DELETE /v1/messages/{messageId}.
-func (b *Broker) cancelMessageV1(w http.ResponseWriter, _ *http.Request, params map[string]string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.publications[params["messageId"]]
-	if p == nil || p.finished {
-		b.writeError(w, &problem{http.StatusNotFound, "message " + params["messageId"] + " not found"})
-		return
-	}
-	if !b.has(CancelNotLogged) {
-		p.note(b.now(), "CANCEL_REQUESTED")
-	}
-	p.note(b.now(), "CANCELED")
-	p.finished = !b.has(CancelDoesNothing)
-	writeJSON(w, http.StatusAccepted, map[string]string{"status": "accepted"})
-}
-
-// messageLogsV1 answers GET /v1/messages/{messageId}/logs.
-func (b *Broker) messageLogsV1(w http.ResponseWriter, _ *http.Request, params map[string]string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	events := []map[string]any{}
-	for id, p := range b.publications {
-		if id != params["messageId"] && !b.has(LogsOfAll) {
-			continue
-		}
-		for i, e := range slices.Backward(p.log) {
-			line := map[string]any{
-				"id": fmt.Sprintf("%s-%d", id, i), "time": e.at.UnixMilli(), "messageId": id, "taskId": "tsk_" + id, "state": e.state,
-				"nextDeliveryTime": 0, "url": p.url,
-			}
-			if !e.next.IsZero() {
-				line["nextDeliveryTime"] = e.next.UnixMilli()
-			}
-			if e.fault != "" {
-				line["error"] = e.fault
-			}
-			events = append(events, line)
-		}
-	}
-	writeJSON(w, http.StatusOK, map[string]any{"events": events})
 }

@@ -1,0 +1,23 @@
+package reference
+
+import (
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// failure is a delivery that failed for good: a dead letter of the publish half.
+type failure struct {
+	id    string
+	task  *task
+	at    time.Time
+	reply reply
+}
+
+// bury keeps a delivery that failed for good, and returns the id of the dead letter.
+func (b *Broker) bury(t *task, r reply) string {
+	f := &failure{id: "dlq_" + strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", ""), task: t, at: b.now(), reply: r}
+	b.failures = append(b.failures, f)
+	return f.id
+}
