@@ -266,6 +266,7 @@ type PublishedMessage struct {
 	FailureCallback string // empty means none
 	Labels          []string
 	Queue           string    // the delivery queue; empty means none
+	ScheduleID      string    // of the schedule that published it; empty means none
 	Flow            *Flow     // the values of this message; nil means no flow control
 	CallerIP        string    // of the publisher
 	CreatedAt       time.Time // to the millisecond
@@ -290,6 +291,7 @@ type wirePublished struct {
 	CreatedAt       int64       `json:"createdAt"`
 	NotBefore       int64       `json:"notBefore"`
 	QueueName       string      `json:"queueName"`
+	ScheduleID      string      `json:"scheduleId"`
 	wireFlow
 }
 
@@ -319,7 +321,7 @@ func (w wirePublished) message() PublishedMessage {
 	m := PublishedMessage{
 		MessageID: w.MessageID, URL: w.URL, Topic: w.TopicName, Endpoint: w.EndpointName, Method: w.Method, Header: w.Header, Body: w.BodyBase64,
 		Retries: w.MaxRetries, RetryDelay: w.RetryDelay, Callback: w.Callback, FailureCallback: w.FailureCallback, Labels: w.Labels,
-		Queue: w.QueueName, Flow: w.flow(), CallerIP: w.CallerIP, CreatedAt: unixMilli(w.CreatedAt), NotBefore: unixMilli(w.NotBefore),
+		Queue: w.QueueName, ScheduleID: w.ScheduleID, Flow: w.flow(), CallerIP: w.CallerIP, CreatedAt: unixMilli(w.CreatedAt), NotBefore: unixMilli(w.NotBefore),
 	}
 	if w.Body != nil {
 		m.Body = []byte(*w.Body)
@@ -356,6 +358,7 @@ type PublishedFilter struct {
 	Labels     []string
 	CallerIPs  []string
 	Queues     []string  // delivery queues
+	Schedules  []string  // ids of the schedules that published them
 	FlowKeys   []string  // flow control keys
 	From, To   time.Time // of the message or the entry, to the millisecond, both included; zero means no bound
 }
@@ -364,7 +367,7 @@ func (f PublishedFilter) query() url.Values {
 	q := url.Values{}
 	for name, values := range map[string][]string{
 		"messageIds": f.MessageIDs, "url": f.URLs, "host": f.Hosts, "path": f.Paths, "topicName": f.Topics, "label": f.Labels, "callerIp": f.CallerIPs,
-		"queueName": f.Queues, "flowControlKey": f.FlowKeys,
+		"queueName": f.Queues, "scheduleId": f.Schedules, "flowControlKey": f.FlowKeys,
 	} {
 		if len(values) > 0 {
 			q[name] = values

@@ -122,20 +122,20 @@ func TestPublishBatch(t *testing.T) {
 func TestPublishedMessages(t *testing.T) {
 	t.Parallel()
 	s := newScript(t,
-		text(200, `{"messageId":"m","url":"u","method":"PUT","header":{"A":["1"]},"bodyBase64":"/w==","maxRetries":3,"notBefore":2000,"createdAt":1000,"callerIP":"192.0.2.1","labels":["l"]}`),
+		text(200, `{"messageId":"m","url":"u","method":"PUT","header":{"A":["1"]},"bodyBase64":"/w==","maxRetries":3,"notBefore":2000,"createdAt":1000,"callerIP":"192.0.2.1","labels":["l"],"scheduleId":"scd_1"}`),
 		text(200, `{"cancelled":1}`), text(200, `{"cancelled":7}`), text(200, `{"cancelled":9}`))
 	c := once(t, s.URL)
 	m, err := c.GetPublished(t.Context(), "m/x")
-	if err != nil || string(m.Body) != "\xff" || m.CreatedAt != time.UnixMilli(1000).UTC() || m.Header.Get("A") != "1" || m.Retries != 3 || s.seen[0].Target != "/v2/messages/m%2Fx" {
+	if err != nil || string(m.Body) != "\xff" || m.CreatedAt != time.UnixMilli(1000).UTC() || m.Header.Get("A") != "1" || m.Retries != 3 || m.ScheduleID != "scd_1" || s.seen[0].Target != "/v2/messages/m%2Fx" {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if err := c.CancelPublished(t.Context(), "m"); err != nil {
 		t.Error(err)
 	}
 	n, err := c.CancelPublishedMany(t.Context(), posthorn.CancelOptions{
-		PublishedFilter: posthorn.PublishedFilter{Labels: []string{"a", "b"}, From: time.UnixMilli(5)}, Limit: 7,
+		PublishedFilter: posthorn.PublishedFilter{Labels: []string{"a", "b"}, Schedules: []string{"scd_1"}, From: time.UnixMilli(5)}, Limit: 7,
 	})
-	if err != nil || n != 7 || s.seen[2].Target != "/v2/messages?count=7&fromDate=5&label=a&label=b" || s.seen[2].Method != "DELETE" {
+	if err != nil || n != 7 || s.seen[2].Target != "/v2/messages?count=7&fromDate=5&label=a&label=b&scheduleId=scd_1" || s.seen[2].Method != "DELETE" {
 		t.Errorf("%d, %v, %+v", n, err, s.seen[2])
 	}
 	if _, err := c.CancelPublishedMany(t.Context(), posthorn.CancelOptions{}); err == nil || !strings.Contains(err.Error(), "All") {

@@ -88,9 +88,12 @@ func (p *peer) operations() map[string]operation {
 		"tracesByName":  p.tracesByName,
 		"traceNames":    p.traceNames,
 	}
-	maps.Copy(table, p.statsOperations())
-	maps.Copy(table, p.groupOperations())
-	maps.Copy(table, p.publishOperations())
+	for _, more := range []map[string]operation{
+		p.statsOperations(), p.groupOperations(), p.publishOperations(), p.publishedOperations(), p.failedOperations(), p.topicOperations(),
+		p.scheduleOperations(), p.gateOperations(),
+	} {
+		maps.Copy(table, more)
+	}
 	return table
 }
 

@@ -145,14 +145,21 @@ func toTopic(destination string) bool {
 	return !strings.Contains(destination, ":")
 }
 
+// publishedResult is what became of one message.
+func publishedResult(m posthorn.Published) fields {
+	f := fields{"messageId": m.MessageID, "url": m.URL}
+	if m.Duplicate {
+		f["deduplicated"] = true
+	}
+	return f
+}
+
 // published translates what became of one publish. The library answers a topic and a URL alike.
 func published(destination string, messages []posthorn.Published) (body any, duplicate bool) {
-	list := make([]map[string]any, len(messages))
+	list := make([]fields, len(messages))
 	for i, m := range messages {
-		list[i] = map[string]any{"messageId": m.MessageID, "url": m.URL}
-		if m.Duplicate {
-			list[i]["deduplicated"], duplicate = true, true
-		}
+		list[i] = publishedResult(m)
+		duplicate = duplicate || m.Duplicate
 	}
 	if len(list) == 1 && !toTopic(destination) {
 		return list[0], duplicate
@@ -195,13 +202,9 @@ func (p *peer) publishBatch(ctx context.Context, args suite.Args) (answer, error
 	}
 	publications := make([]posthorn.Publication, len(items))
 	for i, item := range items {
-		header := http.Header{}
-		for name, text := range item.Headers {
-			values, err := oneOrMore(text)
-			if err != nil {
-				return answer{}, fmt.Errorf("decode the header %s: %w", name, err)
-			}
-			header[http.CanonicalHeaderKey(name)] = values
+		header, err := headerOf(item.Headers)
+		if err != nil {
+			return answer{}, err
 		}
 		publications[i] = publication(item.Destination, header, []byte(item.Body))
 		if item.Queue != "" {
@@ -221,6 +224,19 @@ func (p *peer) publishBatch(ctx context.Context, args suite.Args) (answer, error
 		body[i], _ = published(items[i].Destination, result.Messages)
 	}
 	return answer{http.StatusOK, body}, nil
+}
+
+// headerOf reads names with a value or an array of values each.
+func headerOf(texts map[string]json.RawMessage) (http.Header, error) {
+	header := http.Header{}
+	for name, text := range texts {
+		values, err := oneOrMore(text)
+		if err != nil {
+			return nil, fmt.Errorf("decode the header %s: %w", name, err)
+		}
+		header[http.CanonicalHeaderKey(name)] = values
+	}
+	return header, nil
 }
 
 // oneOrMore reads a string, or an array of them.
