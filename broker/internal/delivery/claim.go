@@ -261,15 +261,15 @@ func (e *Engine) Settle(ctx context.Context) error {
 	}
 }
 
+// sqlDueLeft asks for the first of each kind, which the index has: whether there is one that is due would be looked for from
+// one end of the table to the other, because no statistics say how many are. What waits in the
+// lane of a host was due before it got there.
 const sqlDueLeft = `
-select exists (
-    select from delivery_task
-    where lease is null and lane is null and due_at <= (select clock_timestamp() + clock_offset from setting))
-  or exists (
-    select from delivery_task
-    where lease is null and lane = host and due_at <= (select clock_timestamp() + clock_offset from setting))
-  or exists (
-    select from delivery_wake where at <= (select clock_timestamp() + clock_offset from setting))`
+with t as materialized (select clock_timestamp() + clock_offset as now from setting)
+select coalesce((select due_at from delivery_task where lease is null and lane is null order by due_at limit 1) <= now, false)
+  or coalesce((select due_at from delivery_task where lease is null and lane = host order by host limit 1) <= now, false)
+  or coalesce((select at from delivery_wake order by at limit 1) <= now, false)
+from t`
 
 // nothingDue reports whether nothing is in hand and nothing is due. What is in hand is asked first: an attempt that ended
 // after a look at the database would have left work that the look did not see.

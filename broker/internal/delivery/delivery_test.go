@@ -678,36 +678,3 @@ func TestDeadHost(t *testing.T) {
 		t.Errorf("only %d of the dead host are left: it had more than its share", left)
 	}
 }
-
-// TestDueIndex finds the due ones of many delayed messages by their time.
-func TestDueIndex(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("fills a table")
-	}
-	e := engine(t, database(t), nil)
-	if _, err := e.pool.Exec(t.Context(), `
-insert into delivery_task (message_id, target, retried, cancelled, due_at, host, size)
-select gen_random_uuid(), 0, 0, false, clock_timestamp() + interval '1 day' + i * interval '1 ms', i % 100, 100
-from generate_series(1, 200000) as i`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.pool.Exec(t.Context(), `analyze delivery_task`); err != nil {
-		t.Fatal(err)
-	}
-	var plan string
-	if err := e.pool.QueryRow(t.Context(), `explain (format json) `+sqlClaim, 1, 500, []int64{}).Scan(&plan); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(plan, "delivery_task_due") {
-		t.Errorf("plan: %s", plan)
-	}
-	start := time.Now()
-	const rounds = 20
-	for range rounds {
-		if _, err := e.claim(t.Context(), 500, sqlClaim, 500, []int64{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("a claim that finds nothing took %v", time.Since(start)/rounds)
-}
