@@ -228,6 +228,9 @@ type Config struct {
 	// PublishDedupWindow is how long a deduplication id counts. Variable POSTHORN_PUBLISH_DEDUP_WINDOW; default 2160h;
 	// 0 means the default.
 	PublishDedupWindow time.Duration
+	// PublishDeadRetention is how long messages that failed for good are kept as dead letters. Variable
+	// POSTHORN_PUBLISH_DLQ_RETENTION; default 2160h, 90 days; 0 means the default.
+	PublishDeadRetention time.Duration
 	// PublishLogRetention is how long what happened to messages is kept, and the messages with it. Variable
 	// POSTHORN_PUBLISH_LOG_RETENTION; default 72h, at least 1m; 0 means the default.
 	PublishLogRetention time.Duration

@@ -182,6 +182,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		BackoffFactor:    cfg.PublishBackoff,
 		DedupWindow:      cfg.PublishDedupWindow,
 		LogRetention:     cfg.PublishLogRetention,
+		DeadRetention:    cfg.PublishDeadRetention,
 		CurrentKey:       cfg.CurrentSigningKey,
 		NextKey:          cfg.NextSigningKey,
 		Metrics:          registry,

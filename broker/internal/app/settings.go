@@ -100,6 +100,7 @@ func (c *Config) settings() []*setting {
 		{env: []string{"POSTHORN_PUBLISH_TIMEOUT"}, value: duration{&c.PublishTimeout}, usage: "longest attempt of a delivery, at most 2h; 0 = 30s"},
 		{env: []string{"POSTHORN_PUBLISH_BACKOFF_FACTOR"}, value: fraction{&c.PublishBackoff}, usage: "f in e^(f*n) s before the n-th retry; 0 = 2"},
 		{env: []string{"POSTHORN_PUBLISH_DEDUP_WINDOW"}, value: window{&c.PublishDedupWindow}, usage: "how long a deduplication id counts; 0 = 2160h"},
+		{env: []string{"POSTHORN_PUBLISH_DLQ_RETENTION"}, value: window{&c.PublishDeadRetention}, usage: "how long messages that failed are kept as dead letters; 0 = 2160h"},
 		{env: []string{"POSTHORN_PUBLISH_LOG_RETENTION"}, value: window{&c.PublishLogRetention}, usage: "how long the delivery log is kept, at least 1m; 0 = 72h"},
 		{env: []string{"POSTHORN_PUBLISH_WORKERS"}, value: integer[int]{&c.PublishWorkers, 0, 100_000}, usage: "most deliveries at once; 0 = 256"},
 		{env: []string{"POSTHORN_PUBLISH_HOST_CONCURRENCY"}, value: integer[int]{&c.PublishHostConcurrency, 0, 100_000}, usage: "most deliveries at once to one host; 0 = 64"},

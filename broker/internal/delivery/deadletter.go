@@ -13,7 +13,7 @@ import (
 	"github.com/posthorn/posthorn/broker/internal/pg"
 )
 
-// DeadLetter is a delivery that failed for good. It is kept until it is deleted or retried.
+// DeadLetter is a delivery that failed for good. It is kept until it is deleted or retried, or past its time.
 type DeadLetter struct {
 	ID       uuid.UUID // in the order in which they failed
 	Message  *Stored

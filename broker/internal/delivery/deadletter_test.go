@@ -268,3 +268,44 @@ func TestRotateKeys(t *testing.T) {
 		t.Errorf("%d rotations of %d", len(currents), len(seen))
 	}
 }
+
+// TestDeadLetterRetention removes dead letters when their time is over, more than one step of them, and their messages with
+// them. The log may be shorter or longer.
+func TestDeadLetterRetention(t *testing.T) {
+	t.Parallel()
+	for name, log := range map[string]time.Duration{"shorter log": time.Hour, "longer log": 60 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, f := engine(t, database(t), func(c *Config) { c.LogRetention, c.DeadRetention = log, 30*24*time.Hour }), newSickSink(t)
+			ids, _ := kill(t, e, to(f.URL+"/old"))
+			// As many more that a step is not enough.
+			if _, err := e.pool.Exec(t.Context(), `
+insert into delivery_dead_letter select gen_random_uuid(), message_id, target, retried, failed_at, error, response_status, response_header, response_body
+from delivery_dead_letter cross join generate_series(1, $1::integer)`, sweepLimit+1); err != nil {
+				t.Fatal(err)
+			}
+			advance(t, e, 15*24*time.Hour)
+			younger, _ := kill(t, e, to(f.URL+"/young"))
+			advance(t, e, 15*24*time.Hour-time.Minute)
+			if n := count(t, e, `select count(*) from delivery_dead_letter`); n != sweepLimit+3 {
+				t.Errorf("%d dead letters before their time, want %d", n, sweepLimit+3)
+			}
+			if m, err := e.Message(t.Context(), ids[0]); err != nil || m.url(0) != f.URL+"/old" {
+				t.Errorf("%v", err)
+			}
+			advance(t, e, time.Minute+time.Second)
+			left, err := e.DeadLetters(t.Context(), DeadFilter{}, DeadPage{Limit: 10})
+			if err != nil || len(left) != 1 || left[0].Message.ID != younger[0] {
+				t.Errorf("%+v, %v", left, err)
+			}
+			kept := log > 30*24*time.Hour // by the log
+			if n := count(t, e, `select count(*) from delivery_message where id = $1`, ids[0]); (n == 1) != kept {
+				t.Errorf("the message is there %d times, want it kept: %v", n, kept)
+			}
+			advance(t, e, 60*24*time.Hour)
+			if n := count(t, e, `select count(*) from delivery_message`); n != 0 {
+				t.Errorf("%d messages are left", n)
+			}
+		})
+	}
+}

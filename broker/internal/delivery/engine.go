@@ -30,6 +30,7 @@ type Config struct {
 	BackoffFactor   float64       // before the n-th retry e^(factor·n) seconds pass, at most a day; default 2
 	DedupWindow     time.Duration // how long an id counts as a duplicate; default 90 days
 	LogRetention    time.Duration // how long log entries and what they refer to are kept; default 3 days, at least 60 s
+	DeadRetention   time.Duration // how long dead letters and their messages are kept; default 90 days
 	Memory          int64         // bytes of messages that wait or are being sent; default 256 MiB
 	StopGrace       time.Duration // how long attempts may finish when the engine stops; default 5 s
 
@@ -73,6 +74,9 @@ func (c Config) withDefaults() Config {
 		c.LogRetention = 3 * 24 * time.Hour
 	}
 	c.LogRetention = max(c.LogRetention, time.Minute)
+	if c.DeadRetention <= 0 {
+		c.DeadRetention = 90 * 24 * time.Hour
+	}
 	if c.Memory <= 0 {
 		c.Memory = 256 << 20
 	}

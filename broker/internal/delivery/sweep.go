@@ -16,14 +16,15 @@ const (
 
 // sqlTrim removes the oldest log entries that are past their time, and then the messages that nothing refers to any more.
 // A message with a task, a dead letter or a younger entry stays.
+//
+// Here and below what is old is found first, as an array: joined to it, a large table would be read as a whole.
 const sqlTrim = `
-with old as (
-    select time, id from delivery_log
-    where time < (select clock_timestamp() + clock_offset from setting) - $1::interval
-    order by time, id limit $2 for update skip locked),
-gone as (
-    delete from delivery_log l using old where l.time = old.time and l.id = old.id
-    returning l.message_id)
+with gone as (
+    delete from delivery_log where ctid = any (array(
+        select ctid from delivery_log
+        where time < (select clock_timestamp() + clock_offset from setting) - $1::interval
+        order by time, id limit $2 for update skip locked))
+    returning message_id)
 select distinct message_id from gone`
 
 const sqlTrimMessages = `
@@ -34,16 +35,24 @@ where m.id = any($1)
   and not exists (select from delivery_dead_letter d where d.message_id = m.id)`
 
 const sqlTrimDedup = `
-delete from delivery_dedup where key in (
+delete from delivery_dedup where key = any (array(
     select key from delivery_dedup
     where created_at <= (select clock_timestamp() + clock_offset from setting) - $1::interval
-    order by created_at limit $2 for update skip locked)`
+    order by created_at limit $2 for update skip locked))`
+
+// sqlTrimDead removes the dead letters that failed first. One that is being retried or deleted stays for that.
+const sqlTrimDead = `
+delete from delivery_dead_letter where id = any (array(
+    select id from delivery_dead_letter
+    where failed_at <= (select clock_timestamp() + clock_offset from setting) - $1::interval
+    order by failed_at limit $2 for update skip locked))
+returning message_id`
 
 // sweepLoop removes what is past its time, in small steps.
 func (e *Engine) sweepLoop() {
 	for e.pause(sweepInterval) {
 		if err := e.sweep(e.ctx); err != nil && e.ctx.Err() == nil {
-			e.log.Warn("cannot remove old entries of the delivery log", "error", err)
+			e.log.Warn("cannot remove what is past its time", "error", err)
 		}
 	}
 }
@@ -58,7 +67,7 @@ func (e *Engine) sweep(ctx context.Context) error {
 			return nil
 		}
 	}
-	for _, trim := range []func(context.Context) (int64, error){e.trimDedup, e.trimFlows} {
+	for _, trim := range []func(context.Context) (int64, error){e.trimDead, e.trimDedup, e.trimFlows} {
 		for {
 			n, err := trim(ctx)
 			if err != nil {
@@ -94,6 +103,26 @@ func (e *Engine) trimLog(ctx context.Context) (more bool, err error) {
 		return false, e.unavailable("trim the delivery log", err)
 	}
 	return more, nil
+}
+
+func (e *Engine) trimDead(ctx context.Context) (n int64, err error) {
+	ctx, cancel := e.deadline(ctx)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sqlTrimDead, e.cfg.DeadRetention, sweepLimit)
+		if err != nil {
+			return err
+		}
+		messages, err := collect[uuid.UUID](rows)
+		if n = int64(len(messages)); err != nil || n == 0 {
+			return err
+		}
+		return trimMessages(ctx, tx, messages)
+	})
+	if err != nil {
+		return 0, e.unavailable("remove old dead letters", err)
+	}
+	return n, nil
 }
 
 func (e *Engine) trimDedup(ctx context.Context) (int64, error) {
