@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -42,12 +43,18 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 120 * time.Second
 	maxHeaderBytes    = 64 << 10
+
+	// heapFloor is memory that is reserved and never touched, in bytes. It counts as heap, so that a broker with little in
+	// memory collects garbage every 64 MiB and not every few: that took an eighth of its processor time under load.
+	heapFloor = 64 << 20
 )
 
 // Run starts a broker of a valid configuration, writes to out where it listens, and serves until ctx
 // ends; then it stops in good order. A nil error means a clean stop, also of a start that ctx
 // interrupted. Without a database in cfg it runs a managed one.
 func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out io.Writer) (err error) {
+	floor := make([]byte, heapFloor)
+	defer runtime.KeepAlive(floor)
 	// What was started is stopped in the opposite order, however far the start came.
 	var closers []func() error
 	defer func() {
