@@ -56,8 +56,7 @@ func unmatchedAccess(r *http.Request) string {
 
 // isPublish says whether a path belongs to the publish half.
 func isPublish(path string) bool {
-	path = strings.ToLower(path)
-	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/v2/")
+	return len(path) >= 4 && (strings.EqualFold(path[:4], "/v1/") || strings.EqualFold(path[:4], "/v2/"))
 }
 
 // cutParameter takes all parameters of a name out of a raw query and returns the first value. The rest keeps its

@@ -218,6 +218,7 @@ func match(table []route, spec *openapi.Spec) (map[string]*openapi.Operation, er
 // a name, and they are never cleaned or redirected.
 func (e *edge) router(table []route, ops map[string]*openapi.Operation) *mux.Router {
 	r := mux.NewRouter().SkipClean(true).UseEncodedPath()
+	publishes := r.MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return isPublish(r.URL.Path) }).Subrouter()
 	var page http.Handler
 	for _, rt := range table {
 		if rt.kind.has(testOnly) && !e.cfg.Testing {
@@ -228,7 +229,7 @@ func (e *edge) router(table []route, ops map[string]*openapi.Operation) *mux.Rou
 			page = h
 		}
 		if isPublish(rt.path) {
-			r.NewRoute().MatcherFunc(loosely(rt.path, ops[rt.id].Rest)).Methods(rt.methods()...).Handler(h).Name(rt.id)
+			publishes.NewRoute().MatcherFunc(loosely(rt.path, ops[rt.id].Rest)).Methods(rt.methods()...).Handler(h).Name(rt.id)
 			continue
 		}
 		r.Handle(rt.path, h).Methods(rt.methods()...).Name(rt.id)
@@ -282,7 +283,7 @@ func loosely(template, rest string) mux.MatcherFunc {
 		parts = parts[:len(parts)-1]
 	}
 	return func(r *http.Request, m *mux.RouteMatch) bool {
-		vars := make(map[string]string)
+		var vars map[string]string
 		remaining := strings.TrimPrefix(sentPath(r), "/")
 		for i, part := range parts {
 			segment, after, more := strings.Cut(remaining, "/")
@@ -293,6 +294,9 @@ func loosely(template, rest string) mux.MatcherFunc {
 			case isParam && segment == "":
 				return false
 			case isParam:
+				if vars == nil {
+					vars = make(map[string]string)
+				}
 				vars[strings.TrimSuffix(name, "}")] = segment
 			case !strings.EqualFold(part, segment):
 				return false
@@ -300,6 +304,9 @@ func loosely(template, rest string) mux.MatcherFunc {
 			remaining = after
 		}
 		if rest != "" {
+			if vars == nil {
+				vars = make(map[string]string)
+			}
 			vars[rest] = remaining
 		}
 		m.Vars = vars

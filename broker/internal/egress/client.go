@@ -60,8 +60,7 @@ type Client struct {
 	resolver  Resolver
 	dialer    net.Dialer
 	proxy     *url.URL
-	client    http.Client
-	transport *http.Transport
+	transport *http.Transport // used as it is: redirects are answers, and there are no cookies
 }
 
 // New returns a client. Close its idle connections with Close.
@@ -93,10 +92,6 @@ func New(cfg Config) *Client {
 	}
 	if cfg.Proxy != nil {
 		c.transport.Proxy = http.ProxyURL(cfg.Proxy)
-	}
-	c.client = http.Client{
-		Transport:     c.transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c
 }
@@ -144,17 +139,17 @@ func (c *Client) Do(ctx context.Context, req Request) (Response, error) {
 		ProtoMinor:    1,
 		ContentLength: int64(len(req.Body)),
 	}).WithContext(ctx)
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
 	if len(req.Body) > 0 {
 		r.Body = io.NopCloser(bytes.NewReader(req.Body))
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(req.Body)), nil }
 	}
-	answer, err := c.client.Do(r)
+	answer, err := c.transport.RoundTrip(r)
 	if err != nil {
 		if blocked, ok := errors.AsType[*BlockedError](err); ok {
 			return Response{}, blocked
-		}
-		if inner, ok := errors.AsType[*url.Error](err); ok {
-			err = inner.Err // its text repeats the URL, whose query may hold a secret
 		}
 		return Response{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -69,23 +70,41 @@ func Headers(h http.Header, key string, d Delivery) error {
 	return nil
 }
 
+// claims are those of a token.
+type claims struct {
+	Issuer    string `json:"iss"`
+	Subject   string `json:"sub"`
+	IssuedAt  int64  `json:"iat"`
+	NotBefore int64  `json:"nbf"`
+	Expires   int64  `json:"exp"`
+	ID        string `json:"jti"`
+	Body      string `json:"body"`
+}
+
+// tokenHead is the first part of every token. Wording it anew, and claims as a map, took a tenth of a broker's time.
+var tokenHead = base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "."
+
 func token(key string, d Delivery) (string, error) {
 	id := make([]byte, 16)
 	if _, err := rand.Read(id); err != nil {
 		return "", fmt.Errorf("mint a token id: %w", err)
 	}
 	hash := sha256.Sum256(d.Body)
-	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"iss":  Issuer,
-		"sub":  d.URL,
-		"iat":  d.At.Unix(),
-		"nbf":  0,
-		"exp":  d.At.Add(Lifetime).Unix(),
-		"jti":  "jwt_" + base64.RawURLEncoding.EncodeToString(id),
-		"body": base64.URLEncoding.EncodeToString(hash[:]),
-	}).SignedString([]byte(key))
+	body, err := json.Marshal(claims{
+		Issuer:   Issuer,
+		Subject:  d.URL,
+		IssuedAt: d.At.Unix(),
+		Expires:  d.At.Add(Lifetime).Unix(),
+		ID:       "jwt_" + base64.RawURLEncoding.EncodeToString(id),
+		Body:     base64.URLEncoding.EncodeToString(hash[:]),
+	})
+	if err != nil {
+		return "", fmt.Errorf("word a token: %w", err)
+	}
+	signing := tokenHead + base64.RawURLEncoding.EncodeToString(body)
+	signature, err := jwt.SigningMethodHS256.Sign(signing, []byte(key))
 	if err != nil {
 		return "", fmt.Errorf("sign a delivery: %w", err)
 	}
-	return signed, nil
+	return signing + "." + base64.RawURLEncoding.EncodeToString(signature), nil
 }
