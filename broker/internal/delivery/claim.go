@@ -136,7 +136,6 @@ func (e *Engine) claimDue(ctx context.Context) (time.Duration, error) {
 	if n == 0 {
 		return pollDue, nil
 	}
-	n = min(n, claimLimit)
 	passed, err := e.openGates(ctx)
 	if err != nil {
 		return 0, err
@@ -193,15 +192,13 @@ func (e *Engine) claim(ctx context.Context, n int, sql string, args ...any) (int
 	defer cancel()
 	var jobs []*job
 	var now time.Time
-	rows, err := e.pool.Query(ctx, sql, append([]any{held.id}, args...)...)
-	if err == nil {
-		jobs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
-			j := &job{lease: held}
-			err := row.Scan(&j.message, &j.target, &j.retried, &j.cancelled, &j.host, &j.size, &now)
-			j.from = now
-			return j, err
-		})
-	}
+	var j job
+	err := steadily(ctx, e.pool, []any{&j.message, &j.target, &j.retried, &j.cancelled, &j.host, &j.size, &now}, func() error {
+		taken := j
+		taken.lease, taken.from = held, now
+		jobs = append(jobs, &taken)
+		return nil
+	}, sql, append([]any{held.id}, args...)...)
 	if err != nil {
 		e.leases.give(held, n)
 		e.leases.retire() // it may have taken some

@@ -171,10 +171,15 @@ func states(t testing.TB, e *Engine, id uuid.UUID) string {
 
 func count(t testing.TB, e *Engine, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := e.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
+	for {
+		err := e.pool.QueryRow(t.Context(), sql, args...).Scan(&n)
+		switch {
+		case err == nil:
+			return n
+		case !pg.Unavailable(err): // as over a connection that the test has killed
+			t.Fatal(err)
+		}
 	}
-	return n
 }
 
 // TestDelivery sends a message as it was published, once, and logs it.

@@ -58,7 +58,8 @@ type dispatcher struct {
 	running  int
 	paused   bool
 	stopped  bool
-	room     chan struct{} // signalled when there is room again
+	wanting  bool          // a claim left something behind for want of room
+	room     chan struct{} // signalled when there is room again for what was left behind
 	tidied   time.Time
 }
 
@@ -168,8 +169,12 @@ func (d *dispatcher) pump() {
 		d.running++
 		d.begin(j)
 		d.queueTurn(h)
+		if h.parked && len(h.waiting) <= d.share(h)/2 {
+			signal(d.room)
+		}
 	}
-	if d.waiting+d.reserved <= d.most/2 {
+	if d.wanting && d.waiting+d.reserved <= d.most/2 {
+		d.wanting = false
 		signal(d.room)
 	}
 	if d.waiting == 0 && d.running == 0 {
@@ -227,11 +232,13 @@ func (d *dispatcher) tidy() {
 	}
 }
 
-// claimable is how many jobs a claim may bring, and which hosts it must leave out.
+// claimable is how many jobs a claim may bring, and which hosts it must leave out. Without any room, the room that comes later
+// is signalled.
 func (d *dispatcher) claimable() (n int, except []int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.paused || d.stopped {
+		d.wanting = true
 		return 0, nil
 	}
 	except = []int64{}
@@ -240,7 +247,9 @@ func (d *dispatcher) claimable() (n int, except []int64) {
 			except = append(except, id)
 		}
 	}
-	return max(0, d.most-d.waiting-d.reserved), except
+	n = max(0, d.most-d.waiting-d.reserved)
+	d.wanting = n == 0
+	return min(n, claimLimit), except
 }
 
 // lanesWithRoom are the lanes of hosts whose tasks wait in the database though their hosts have room, with the room.

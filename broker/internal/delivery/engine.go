@@ -141,9 +141,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Engine, error) 
 		leases: leases{want: make(chan struct{}, 1)},
 	}
 	e.dispatch = newDispatcher(cfg, e.begin)
-	e.accepts = batch.New(2, acceptLimit, e.acceptUnits)
+	e.accepts = batch.New(1, acceptLimit, e.acceptUnits)
 	e.loads = batch.New(2, loadLimit, e.loadMessages)
-	e.outcomes = batch.New(2, outcomeLimit, e.settleOutcomes)
+	e.outcomes = batch.New(1, outcomeLimit, e.settleOutcomes)
 	if _, _, err := e.nextDue(ctx); err != nil {
 		return nil, fmt.Errorf("open the delivery engine: %w", err)
 	}

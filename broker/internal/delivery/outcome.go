@@ -1,8 +1,11 @@
 package delivery
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,12 +76,13 @@ type verdict struct {
 	dead      deadColumns
 	callbacks []*unit
 	woken     wakes          // lanes of which something ended
+	opens     bool           // a gate may let something pass
 	counts    map[string]int // of attempts by outcome, for the metrics
 	retrySoon bool
 }
 
 type taskColumns struct {
-	ids     []uuid.UUID
+	ids     [][16]byte
 	targets []int16
 }
 
@@ -123,11 +127,13 @@ func (c *entryColumns) add(k taskKey, at time.Time, state State, retried int, ne
 }
 
 func (c *entryColumns) args() []any {
-	return []any{c.ids, c.targets, c.times, c.states, c.retried, c.next, c.errors, c.statuses, c.headers, c.bodies}
+	return []any{
+		c.ids, c.targets, c.times, c.states, c.retried, flat(c.next), flat(c.errors), flat(c.statuses), flat(c.headers), flat(c.bodies),
+	}
 }
 
 type deadColumns struct {
-	keys     []uuid.UUID
+	keys     [][16]byte
 	tasks    taskColumns
 	retried  []int32
 	times    []time.Time
@@ -149,7 +155,9 @@ func (c *deadColumns) add(id uuid.UUID, k taskKey, at time.Time, o *outcome) {
 }
 
 func (c *deadColumns) args() []any {
-	return []any{c.keys, c.tasks.ids, c.tasks.targets, c.retried, c.times, c.errors, c.statuses, c.headers, c.bodies}
+	return []any{
+		c.keys, c.tasks.ids, c.tasks.targets, c.retried, c.times, c.errors, c.statuses, flat(c.headers), flat(c.bodies),
+	}
 }
 
 // settleOutcomes commits outcomes together, however long the database is away. Outcomes whose lease was lost meanwhile
@@ -160,25 +168,41 @@ func (e *Engine) settleOutcomes(outcomes []*outcome) {
 			close(o.done)
 		}
 	}()
-	if len(outcomes) > 1 && e.commitPatiently(outcomes) == nil {
+	var plain, others []*outcome
+	for _, o := range outcomes {
+		if o.delivered && o.message.Callback == nil {
+			plain = append(plain, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	e.settleTogether(plain, e.commitDelivered)
+	e.settleTogether(others, e.commitOutcomes)
+}
+
+// commit writes what became of attempts and what follows, in one transaction.
+type commit func([]*outcome) (*verdict, error)
+
+func (e *Engine) settleTogether(outcomes []*outcome, commit commit) {
+	if len(outcomes) > 1 && e.commitPatiently(outcomes, commit) == nil {
 		return
 	}
 	for _, o := range outcomes {
-		e.settleAlone(o)
+		e.settleAlone(o, commit)
 	}
 }
 
 // settleAlone commits one outcome. What PostgreSQL refuses to store of it is left out step by step: first what the destination
 // answered, then the callbacks, and with them the attempts that are left. So no outcome is repeated for ever.
-func (e *Engine) settleAlone(o *outcome) {
-	err := e.commitPatiently([]*outcome{o})
+func (e *Engine) settleAlone(o *outcome, commit commit) {
+	err := e.commitPatiently([]*outcome{o}, commit)
 	for _, strip := range []func(*outcome){(*outcome).stripAnswer, (*outcome).stripCallbacks} {
 		if !pg.BadData(err) {
 			break
 		}
 		e.log.Error("cannot store all of what became of a delivery", "message", MessageID(o.job.message), "error", err)
 		strip(o)
-		if err = e.commitPatiently([]*outcome{o}); err == nil {
+		if err = e.commitPatiently([]*outcome{o}, commit); err == nil {
 			e.metrics.stripped.Inc()
 		}
 	}
@@ -209,9 +233,9 @@ func (o *outcome) stripCallbacks() {
 }
 
 // commitPatiently repeats while the database is away. The error is one that repeating does not help, or the engine's end.
-func (e *Engine) commitPatiently(outcomes []*outcome) error {
+func (e *Engine) commitPatiently(outcomes []*outcome, commit commit) error {
 	for {
-		v, err := e.commitOutcomes(outcomes)
+		v, err := commit(outcomes)
 		if err == nil {
 			e.follow(v)
 			return nil
@@ -231,6 +255,62 @@ func (e *Engine) commitPatiently(outcomes []*outcome) error {
 			}
 		}
 	}
+}
+
+// sqlDelivered ends tasks whose attempts were this broker's to judge, as sqlFence has it, and that nobody is told of.
+const sqlDelivered = `
+with t as materialized (select clock_timestamp() + clock_offset as now from setting),
+o as materialized (
+    select * from unnest($1::uuid[], $2::smallint[], $3::integer[], $4::bigint[], $5::timestamptz[], $6::integer[], $7::bytea[], $8::bytea[])
+        as o(message_id, target, retried, lease, start, status, header, body)),
+gone as (
+    delete from delivery_task d using o
+    where d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease = o.lease
+    returning d.message_id, d.target, d.queue_lane, d.flow_lane),
+entries as (
+    insert into delivery_log (message_id, target, time, state, retried, response_status, response_header, response_body)
+    select o.message_id, o.target, e.* from gone join o using (message_id, target) cross join t
+    cross join lateral (values
+        (least(o.start, t.now), $9::smallint, o.retried, null::integer, null::bytea, null::bytea),
+        (t.now, $10::smallint, o.retried, o.status, o.header, o.body)) e),
+woken as (
+    insert into delivery_wake (lane, at)
+    select distinct l.lane, t.now from gone cross join t cross join lateral (values (queue_lane), (flow_lane)) l(lane)
+    where l.lane is not null)
+select queue_lane is not null or flow_lane is not null, t.now from gone cross join t`
+
+// commitDelivered is commitOutcomes for outcomes that are most of all: the messages were delivered, and nobody is told.
+func (e *Engine) commitDelivered(outcomes []*outcome) (*verdict, error) {
+	ctx, cancel := e.deadline(context.WithoutCancel(e.ctx))
+	defer cancel()
+	slices.SortFunc(outcomes, func(a, b *outcome) int { // the order in which others lock tasks
+		return cmp.Or(bytes.Compare(a.job.message[:], b.job.message[:]), cmp.Compare(a.job.target, b.job.target))
+	})
+	var tasks taskColumns
+	n := len(outcomes)
+	retried, leases, starts := make([]int32, n), make([]int64, n), make([]time.Time, n)
+	statuses, headers, bodies := make([]int32, n), make([][]byte, n), make([][]byte, n)
+	for i, o := range outcomes {
+		tasks.add(taskKey{o.job.message, o.job.target})
+		retried[i], leases[i], starts[i], statuses[i] = int32(o.job.retried), o.job.lease.id, o.start, int32(o.status)
+		headers[i], bodies[i] = encodeHeader(o.header), o.body[:min(len(o.body), responseLimit)]
+	}
+	v := &verdict{counts: map[string]int{attemptLost: n}}
+	var gated bool
+	var now time.Time
+	err := steadily(ctx, e.pool, []any{&gated, &now}, func() error {
+		v.counts[attemptLost]--
+		v.counts[attemptDelivered]++
+		v.opens = v.opens || gated
+		return nil
+	}, sqlDelivered, tasks.ids, tasks.targets, retried, leases, starts, statuses, flat(headers), flat(bodies), Active, Delivered)
+	if err != nil {
+		return nil, err
+	}
+	if !now.IsZero() {
+		e.clock.Observe(now)
+	}
+	return v, nil
 }
 
 // commitOutcomes writes in one transaction what became of attempts and what follows: the next attempt or the end, log
@@ -282,17 +362,13 @@ func fence(ctx context.Context, tx pgx.Tx, outcomes []*outcome) (map[taskKey]fen
 		leases[i] = o.job.lease.id
 	}
 	var now time.Time
-	rows, err := tx.Query(ctx, sqlFence, tasks.ids, tasks.targets, retried, leases)
-	if err != nil {
-		return nil, now, err
-	}
 	tasksOf := make(map[taskKey]fenced, len(outcomes))
 	var k taskKey
 	var f fenced
-	_, err = pgx.ForEachRow(rows, []any{&k.message, &k.target, &f.cancelled, &f.queue, &f.slot, &f.flow, &now}, func() error {
+	err := steadily(ctx, tx, []any{&k.message, &k.target, &f.cancelled, &f.queue, &f.slot, &f.flow, &now}, func() error {
 		tasksOf[k] = f
 		return nil
-	})
+	}, sqlFence, tasks.ids, tasks.targets, retried, leases)
 	return tasksOf, now, err
 }
 
@@ -400,7 +476,7 @@ func (e *Engine) follow(v *verdict) {
 	for _, u := range v.callbacks {
 		e.handOver(u)
 	}
-	if v.retrySoon || len(v.woken) > 0 {
+	if v.retrySoon || v.opens || len(v.woken) > 0 {
 		signal(e.due)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/posthorn/posthorn/broker/internal/pg"
 )
@@ -160,7 +161,7 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 	var (
 		keys, packed                           [][]byte
 		keyOf, targets, header, settings, body [][]byte
-		ids, taskIDs                           []uuid.UUID
+		ids, taskIDs                           [][16]byte
 		notBefore                              []*time.Time
 		delay                                  []time.Duration
 		method, url, callerIP                  []string
@@ -170,7 +171,7 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 		taskSize                               []int32
 		taskLane, taskLease                    []*int64
 		taskQueue, taskFlow                    []*int64
-		taskSlot                               []*uuid.UUID
+		taskSlot                               []*[16]byte
 	)
 	for _, u := range units {
 		if u.key != nil {
@@ -224,16 +225,20 @@ func acceptArgs(units []*unit, window time.Duration) ([]any, error) {
 					held = &u.lease.id
 				}
 				taskLane, taskLease = append(taskLane, lane), append(taskLease, held)
-				taskQueue, taskSlot, taskFlow = append(taskQueue, g.queue), append(taskSlot, g.slot), append(taskFlow, g.flow)
+				taskQueue, taskSlot, taskFlow = append(taskQueue, g.queue), append(taskSlot, (*[16]byte)(g.slot)), append(taskFlow, g.flow)
 			}
 		}
 	}
 	return []any{
-		keys, packed, window, keyOf, ids, notBefore, delay, method, url, targets, topic, queue, schedule, flow, label, callerIP,
-		header, settings, body, taskIDs, taskTarget, taskHost, taskSize, taskLane, taskLease, taskQueue,
-		taskSlot, taskFlow,
+		flat(keys), flat(packed), window, flat(keyOf), ids, flat(notBefore), flat(delay), method, url, flat(targets), flat(topic),
+		flat(queue), flat(schedule), flat(flow), flat(label), callerIP, flat(header), flat(settings), flat(body), taskIDs, taskTarget,
+		taskHost, taskSize, flat(taskLane), flat(taskLease), flat(taskQueue), flat(taskSlot), flat(taskFlow),
 	}, nil
 }
+
+// flat spares the reflection with which arrays of most types are encoded. For ids, which would be encoded by way of text, they
+// are kept as arrays of 16 bytes.
+func flat[T any](s []T) pgtype.FlatArray[T] { return s }
 
 // acceptUnits commits publishes together. The bundle is an optimisation: when it fails for what one of them holds, each is
 // committed by itself.
@@ -372,19 +377,40 @@ type querier interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
+// sqlSteady makes the planner plan the statements that follow in the transaction once for a connection, and by their indexes.
+// Left alone it plans the statements of the hot path anew each time, for the sizes of their arrays, which takes as long as
+// they do; or it plans them for a table of tasks that is nearly empty, and keeps to reading all of it when it has grown.
+const sqlSteady = `
+select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)`
+
+// steadily runs a statement after sqlSteady, and calls each for every row, scanned into dest.
+func steadily(ctx context.Context, q querier, dest []any, each func() error, sql string, args ...any) error {
+	batch := &pgx.Batch{}
+	batch.Queue(sqlSteady)
+	batch.Queue(sql, args...)
+	results := q.SendBatch(ctx, batch)
+	_, err := results.Exec()
+	if err == nil {
+		var rows pgx.Rows
+		if rows, err = results.Query(); err == nil {
+			_, err = pgx.ForEachRow(rows, dest, each)
+		}
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
 func (e *Engine) tryAccept(ctx context.Context, q querier, units []*unit, args []any) error {
 	type times struct{ created, notBefore time.Time }
 	written := make(map[uuid.UUID]times)
-	rows, err := q.Query(ctx, sqlAccept, args...)
-	if err != nil {
-		return err
-	}
 	var id uuid.UUID
 	var at times
-	_, err = pgx.ForEachRow(rows, []any{&id, &at.created, &at.notBefore}, func() error {
+	err := steadily(ctx, q, []any{&id, &at.created, &at.notBefore}, func() error {
 		written[id] = at
 		return nil
-	})
+	}, sqlAccept, args...)
 	if err != nil {
 		return err
 	}
