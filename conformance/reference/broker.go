@@ -58,6 +58,9 @@ type Broker struct {
 	alarm        time.Time             // when the next attempt is looked for; zero means that no timer runs
 	gates        []func(t *task) bool  // each may hold back the attempt of a due task
 	ticks        []func()              // each does what the time brings, when the clock has moved
+
+	deliveryQueues map[string]*deliveryQueue
+	flows          map[string]*flowKey // by flow control key
 }
 
 type queue struct {
@@ -137,16 +140,21 @@ func New(mutations ...Mutation) *Broker {
 
 		publications: map[string]*publication{},
 		accepted:     map[string]acceptance{},
+		flows:        map[string]*flowKey{},
 		keys:         [2]string{"sig_" + uuid.NewString(), "sig_" + uuid.NewString()},
 		parked:       map[string]int{},
-		id:           newID(),
-		started:      time.Now().UTC(),
+
+		deliveryQueues: map[string]*deliveryQueue{},
+
+		id:      newID(),
+		started: time.Now().UTC(),
 	}
 	for _, mutation := range mutations {
 		b.mutations[mutation] = true
 	}
 	b.quiet = sync.NewCond(&b.mu)
-	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable(), b.publishTable())
+	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable(), b.publishTable(), b.gateTable())
+	b.gates = append(b.gates, b.queueAdmits, b.flowAdmits)
 	return b
 }
 

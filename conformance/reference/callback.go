@@ -73,6 +73,9 @@ func (c *callback) message(t *task, body []byte, b *Broker) outgoing {
 		targets: []target{{url: c.url}}, method: http.MethodPost, header: http.Header{"Content-Type": {"application/json"}}, body: body,
 		delay: c.delay, callerIP: t.callerIP, retries: t.retries, retryDelay: t.retryDelay, timeout: t.timeout, redact: t.redact, about: t,
 	}
+	if b.has(FlowCallbacksBounded) {
+		m.flow = t.flow
+	}
 	if t.redact.any() { // the body holds the headers and the body of the message
 		m.redact.body = true
 	}

@@ -35,6 +35,7 @@ func (b *Broker) startDue() {
 	for t := b.nextDue(); t != nil; t = b.nextDue() {
 		t.flying = true
 		b.flying++
+		b.begun(t)
 		b.note(t, entry{state: "ACTIVE"})
 		go b.attempt(t)
 	}

@@ -198,6 +198,7 @@ func (b *Broker) takeIn(p *publication) {
 		b.note(t, entry{state: "CREATED", next: p.first})
 	}
 	b.publications[p.id] = p
+	b.enlist(p)
 }
 
 func newMessageID() string {

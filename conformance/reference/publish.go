@@ -143,22 +143,25 @@ func (b *Broker) aim(m *outgoing, destination string) error {
 	return nil
 }
 
-// delayOf reads a duration; "" is none.
+// delayOf reads a duration of a message; "" is none.
 func (b *Broker) delayOf(name, text string) (time.Duration, error) {
 	if text == "" || b.has(PublishDelayIgnored) {
 		return 0, nil
 	}
-	parts := delayPart.FindAllStringSubmatch(text, -1)
+	if b.has(CompoundDelayCut) && delayParts.MatchString(text) {
+		text = delayPart.FindString(text)
+	}
+	return durationOf(name, text)
+}
+
+func durationOf(name, text string) (time.Duration, error) {
 	if !delayParts.MatchString(text) {
 		return 0, badRequest("%s must be a duration like 10s or 1d10h30m", name)
 	}
 	var total time.Duration
-	for _, part := range parts {
+	for _, part := range delayPart.FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(part[1]) // it has digits only
 		total += time.Duration(n) * delayLength[part[2]]
-		if b.has(CompoundDelayCut) {
-			break
-		}
 	}
 	return total, nil
 }
@@ -178,6 +181,11 @@ func (b *Broker) outgoingOf(p publishing) (outgoing, error) {
 	m := outgoing{method: http.MethodPost, body: p.body, header: b.forwarded(p.header), queue: p.queue, callerIP: p.callerIP, retries: 3}
 	if m.queue == "" {
 		m.queue = p.get("Upstash-Queue-Name")
+	}
+	if m.queue != "" {
+		if err := b.checkQueueName(m.queue); err != nil {
+			return m, err
+		}
 	}
 	if method := p.get("Upstash-Method"); method != "" && !b.has(MethodIgnored) {
 		m.method = strings.ToUpper(method)
@@ -308,40 +316,6 @@ func (b *Broker) callbackOf(p publishing, name string) (*callback, error) {
 		c.timeout = &timeout
 	}
 	return c, nil
-}
-
-// flowOf reads the flow control of a message.
-func (b *Broker) flowOf(p publishing) (flow, error) {
-	key, value := p.get("Upstash-Flow-Control-Key"), p.get("Upstash-Flow-Control-Value")
-	if key == "" && value == "" {
-		return flow{}, nil
-	}
-	f := flow{key: key, period: time.Second}
-	for _, part := range splitList(value) {
-		name, text, _ := strings.Cut(part, "=")
-		n, err := strconv.Atoi(text)
-		switch strings.ToLower(name) {
-		case "parallelism":
-			f.parallelism = n
-		case "rate":
-			f.rate = n
-		case "period":
-			if err != nil {
-				f.period, err = b.delayOf("period", text)
-			} else {
-				f.period = time.Duration(n) * time.Second
-			}
-		default:
-			err = badRequest("%s is not known", name)
-		}
-		if err != nil {
-			return f, badRequest("Upstash-Flow-Control-Value cannot be read")
-		}
-	}
-	if key == "" || f.parallelism < 0 || f.rate < 0 || f.parallelism+f.rate == 0 || f.period < time.Second || f.period > 7*24*time.Hour {
-		return f, badRequest("Upstash-Flow-Control-Key and -Value need each other, and a parallelism or a rate")
-	}
-	return f, nil
 }
 
 // dedupOf is the deduplication id of a publish; "" when it has none. taken says which headers are content.

@@ -29,7 +29,8 @@ var (
 //	mutation: requirement requirement ~operation
 //
 // where ~operation says that some answer of the operation violates its schema, whatever the specs make of it. A line
-// that ends in ... lists what fails at least, for the few defects whose further effects depend on timing.
+// that ends in ... lists what fails at least, for the few defects whose further effects depend on timing, or which would make
+// so many specs wait in vain that to see them all takes minutes.
 const expectations = "testdata/mutations.txt"
 
 // patience bounds the waits of the specs: long enough for a busy machine, short enough for defects that end in it.
