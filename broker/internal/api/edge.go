@@ -177,6 +177,9 @@ func (e *edge) serve(rt route, op *openapi.Operation) http.Handler {
 				ex.status = statusClientClosed
 				panic(http.ErrAbortHandler)
 			}
+			if rt.kind.has(accepting) {
+				e.metrics.refuse(err)
+			}
 			ans = e.answerError(ex, err)
 		}
 		e.reply(w, r, op, ans)

@@ -16,6 +16,7 @@ type metrics struct {
 	bytesIn  *prometheus.CounterVec
 	bytesOut *prometheus.CounterVec
 	inFlight prometheus.Gauge
+	refused  *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer, bodies *budget) (metrics, error) {
@@ -39,11 +40,18 @@ func newMetrics(registry prometheus.Registerer, bodies *budget) (metrics, error)
 			Help: "Requests that are being answered, parked long polls included.",
 		}),
 	}
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "posthorn_publish_refusals_total",
+		Help: "Publishes, schedules and items of batches that were not accepted, by reason.",
+	}, []string{"reason"})
+	for _, reason := range refusals { // what is counted from 0 on can be seen to increase the first time
+		m.refused.WithLabelValues(reason)
+	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "posthorn_http_request_bytes_in_flight",
 		Help: "Request body bytes held in memory.",
 	}, func() float64 { return float64(bodies.used.Load()) })
-	for _, c := range []prometheus.Collector{m.duration, m.bytesIn, m.bytesOut, m.inFlight, held} {
+	for _, c := range []prometheus.Collector{m.duration, m.bytesIn, m.bytesOut, m.inFlight, m.refused, held} {
 		if err := registry.Register(c); err != nil {
 			return metrics{}, err
 		}
@@ -57,6 +65,9 @@ func (m *metrics) observe(ex *exchange, took time.Duration) {
 	m.bytesIn.WithLabelValues(op).Add(float64(ex.bytesIn))
 	m.bytesOut.WithLabelValues(op).Add(float64(ex.bytesOut))
 }
+
+// refuse counts what was not accepted for an error.
+func (m *metrics) refuse(err error) { m.refused.WithLabelValues(refusal(err)).Inc() }
 
 // metricsText answers GET /metrics/prometheus: the text exposition format, never another one, so that
 // what is sent is what the API description says.

@@ -176,7 +176,7 @@ func (e *edge) callback(p publishing, header string) (*delivery.Callback, error)
 		return nil, &request.Error{Text: header + ": " + err.Error()}
 	}
 	if err := e.cfg.Delivery.CheckURL(c.URL); err != nil {
-		return nil, &request.Error{Text: header + ": " + err.Error()}
+		return nil, &request.Error{Text: header + ": " + err.Error(), Cause: err}
 	}
 	prefix := header + "-"
 	for name, values := range p.header {

@@ -226,7 +226,7 @@ func (e *edge) publishBatch(c *call) (answer, error) {
 	close(next)
 	wg.Wait()
 	var failure error
-	accepted := false
+	accepted, unavailable := false, 0
 	for i, err := range errs {
 		if err == nil {
 			accepted = true
@@ -234,13 +234,18 @@ func (e *edge) publishBatch(c *call) (answer, error) {
 		}
 		if own := e.itemError(err); own != "" {
 			results[i] = batchError{own}
+			e.metrics.refuse(err)
 			continue
 		}
 		c.ex.note(err)
+		unavailable++
 		failure, results[i] = err, batchError{unavailableText}
 	}
 	if failure != nil && !accepted {
 		return answer{}, failure
+	}
+	for range unavailable {
+		e.metrics.refuse(failure)
 	}
 	return encode(http.StatusOK, results)
 }

@@ -34,6 +34,8 @@ const (
 	checking
 	// testOnly routes exist only for tests: those of the clock and of faults.
 	testOnly
+	// accepting routes take messages or schedules: what they refuse is counted.
+	accepting
 )
 
 func (k routeKind) has(p routeKind) bool { return k&p != 0 }
@@ -102,9 +104,9 @@ var routes = []route{
 	{"metrics", http.MethodGet, "/metrics/prometheus", (*edge).metricsText, hot},
 	{"openapi", http.MethodGet, "/openapi.json", (*edge).openapiDocument, 0},
 	{"index", http.MethodGet, "/", (*edge).index, 0},
-	{"publish", http.MethodPost, "/v2/publish/{destination}", (*edge).publish, hot | checking},
-	{"enqueue", http.MethodPost, "/v2/enqueue/{queueName}/{destination}", (*edge).enqueue, hot | checking},
-	{"publishV1", http.MethodPost, "/v1/publish/{destination}", (*edge).publishV1, hot | checking},
+	{"publish", http.MethodPost, "/v2/publish/{destination}", (*edge).publish, hot | checking | accepting},
+	{"enqueue", http.MethodPost, "/v2/enqueue/{queueName}/{destination}", (*edge).enqueue, hot | checking | accepting},
+	{"publishV1", http.MethodPost, "/v1/publish/{destination}", (*edge).publishV1, hot | checking | accepting},
 	{"listMessagesV1", http.MethodGet, "/v1/messages", (*edge).listMessagesV1, 0},
 	{"getMessageV1", http.MethodGet, "/v1/messages/{messageId}", (*edge).getMessageV1, 0},
 	{"cancelMessageV1", http.MethodDelete, "/v1/messages/{messageId}", (*edge).cancelMessageV1, 0},
@@ -127,7 +129,7 @@ var routes = []route{
 	{"getScheduleV1", http.MethodGet, "/v1/schedules/{scheduleId}", (*edge).getScheduleV1, 0},
 	{"deleteScheduleV1", http.MethodDelete, "/v1/schedules/{scheduleId}", (*edge).deleteScheduleV1, 0},
 	{"getQuotaV1", http.MethodGet, "/v1/quota", (*edge).getQuotaV1, 0},
-	{"publishBatch", http.MethodPost, "/v2/batch", (*edge).publishBatch, hot},
+	{"publishBatch", http.MethodPost, "/v2/batch", (*edge).publishBatch, hot | accepting},
 	{"cancelPublishedMany", http.MethodDelete, "/v2/messages", (*edge).cancelPublishedMany, 0},
 	{"getPublished", http.MethodGet, "/v2/messages/{messageId}", (*edge).getPublished, 0},
 	{"cancelPublished", http.MethodDelete, "/v2/messages/{messageId}", (*edge).cancelPublished, 0},
@@ -158,7 +160,7 @@ var routes = []route{
 	{"resumeSchedule", http.MethodPatch, "/v2/schedules/{schedule}/resume", (*edge).resumeSchedule, 0},
 	{"resumeScheduleByPost", http.MethodPost, "/v2/schedules/{schedule}/resume", (*edge).resumeSchedule, 0},
 	{"listSchedules", http.MethodGet, "/v2/schedules", (*edge).listSchedules, 0},
-	{"createSchedule", http.MethodPost, "/v2/schedules/{schedule}", (*edge).createSchedule, checking},
+	{"createSchedule", http.MethodPost, "/v2/schedules/{schedule}", (*edge).createSchedule, checking | accepting},
 	{"getSchedule", http.MethodGet, "/v2/schedules/{schedule}", (*edge).getSchedule, 0},
 	{"deleteSchedule", http.MethodDelete, "/v2/schedules/{schedule}", (*edge).deleteSchedule, 0},
 	{"listFailed", http.MethodGet, "/v2/dlq", (*edge).listFailed, 0},

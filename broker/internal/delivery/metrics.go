@@ -131,6 +131,7 @@ func (d *dispatcher) counts() dispatcherCounts {
 type backlogCollector struct {
 	engine *Engine
 	tasks  *prometheus.Desc
+	gated  *prometheus.Desc
 	oldest *prometheus.Desc
 
 	mu   sync.Mutex
@@ -141,6 +142,7 @@ type backlogCollector struct {
 
 type backlog struct {
 	waiting, due, leased int64
+	queue, flow, host    int64         // of those that are due: what they wait for
 	oldest               time.Duration // how long the one that is due longest has been so
 }
 
@@ -157,6 +159,7 @@ func newBacklogCollector(e *Engine) *backlogCollector {
 	return &backlogCollector{
 		engine: e,
 		tasks:  desc("delivery_tasks", "Deliveries that are not over, by state: waiting for their time, due, or leased by a broker; 100000 means so many or more.", "state"),
+		gated:  desc("delivery_tasks_gated", "Deliveries that are due and wait for a place, by what they wait for: a delivery queue, a flow control key or a host; 100000 means so many or more of them all.", "gate"),
 		oldest: desc("delivery_oldest_due_seconds", "How long the delivery that has been due longest has waited for a broker to take it, those that wait for a host, a queue or a flow control key left out."),
 	}
 }
@@ -164,6 +167,7 @@ func newBacklogCollector(e *Engine) *backlogCollector {
 // Describe implements prometheus.Collector.
 func (c *backlogCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.tasks
+	out <- c.gated
 	out <- c.oldest
 }
 
@@ -176,22 +180,32 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	for state, n := range map[string]int64{"waiting": b.waiting, "due": b.due, "leased": b.leased} {
 		out <- prometheus.MustNewConstMetric(c.tasks, prometheus.GaugeValue, float64(n), state)
 	}
+	for gate, n := range map[string]int64{"queue": b.queue, "flow": b.flow, "host": b.host} {
+		out <- prometheus.MustNewConstMetric(c.gated, prometheus.GaugeValue, float64(n), gate)
+	}
 	out <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, b.oldest.Seconds())
 }
 
-// sqlBacklog counts by the partial indexes of what is not leased by time, what is in lanes, and what is leased.
+// sqlBacklog counts by the partial indexes of what is not leased by time, what is in lanes, and what is leased. What waits
+// in a lane is due, but for what a delivery queue or a key keeps in order until then.
 const sqlBacklog = `
 with t as materialized (select clock_timestamp() + clock_offset as now from setting),
-lanes as (select due_at from delivery_task where lease is null and lane is not null limit $1)
+lanes as materialized (
+    select count(*) filter (where due_at > now) as waiting, count(*) filter (where due_at <= now) as due,
+        count(*) filter (where due_at <= now and lane = queue_lane) as queue,
+        count(*) filter (where due_at <= now and lane = flow_lane) as flow,
+        count(*) filter (where due_at <= now and lane = host) as host
+    from (select due_at, lane, queue_lane, flow_lane, host from delivery_task where lease is null and lane is not null limit $1) l
+    cross join t)
 select
-    least($1, (select count(*) from (select from delivery_task
-        where lease is null and lane is null and due_at > (select now from t) limit $1) w)
-      + (select count(*) from lanes where due_at > (select now from t))),
-    least($1, (select count(*) from (select from delivery_task
-        where lease is null and lane is null and due_at <= (select now from t) limit $1) d)
-      + (select count(*) from lanes where due_at <= (select now from t))),
+    least($1, lanes.waiting + (select count(*) from (select from delivery_task
+        where lease is null and lane is null and due_at > (select now from t) limit $1) w)),
+    least($1, lanes.due + (select count(*) from (select from delivery_task
+        where lease is null and lane is null and due_at <= (select now from t) limit $1) d)),
     (select count(*) from (select from delivery_task where lease is not null limit $1) l),
-    greatest((select now from t) - (select min(due_at) from delivery_task where lease is null and lane is null), interval '0')`
+    lanes.queue, lanes.flow, lanes.host,
+    greatest((select now from t) - (select min(due_at) from delivery_task where lease is null and lane is null), interval '0')
+from lanes`
 
 func (c *backlogCollector) read() (backlog, error) {
 	c.mu.Lock()
@@ -203,7 +217,7 @@ func (c *backlogCollector) read() (backlog, error) {
 	defer cancel()
 	var b backlog
 	var oldest *time.Duration
-	c.err = c.engine.pool.QueryRow(ctx, sqlBacklog, int64(backlogLimit)).Scan(&b.waiting, &b.due, &b.leased, &oldest)
+	c.err = c.engine.pool.QueryRow(ctx, sqlBacklog, int64(backlogLimit)).Scan(&b.waiting, &b.due, &b.leased, &b.queue, &b.flow, &b.host, &oldest)
 	if oldest != nil {
 		b.oldest = *oldest
 	}

@@ -128,3 +128,51 @@ func TestBacklogMetrics(t *testing.T) {
 		t.Errorf("%+v, want 3 due in a lane", b)
 	}
 }
+
+// TestGateMetrics tells what waits for a delivery queue, for a flow control key and for a host.
+func TestGateMetrics(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	e := engine(t, database(t), func(c *Config) { c.Metrics, c.Timeout = registry, time.Hour })
+	expectMetrics(t, registry, map[string]float64{"delivery_tasks_gated{queue}": 0, "delivery_tasks_gated{flow}": 0, "delivery_tasks_gated{host}": 0})
+	dead := silentHost(t)
+	for range 3 { // of which one has the place
+		m := to(dead)
+		m.Queue = "q"
+		publish(t, e, m)
+	}
+	later := to(dead)
+	later.Queue, later.Delay = "q", time.Hour
+	publish(t, e, later)
+	for range 4 {
+		m := to(dead + "/flow")
+		m.FlowKey, m.Flow = "k", FlowLimits{Parallelism: 1}
+		publish(t, e, m)
+	}
+	both := to(dead) // which waits for the queue first
+	both.Queue, both.FlowKey, both.Flow = "q", "k", FlowLimits{Parallelism: 1}
+	publish(t, e, both)
+	hosts := make([]Message, 2*claimLimit) // more than one host may have in memory
+	for i := range hosts {
+		hosts[i] = to(dead + "/host")
+		hosts[i].Delay = time.Minute
+	}
+	if _, err := e.Publish(t.Context(), Publish{Messages: hosts}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.pool.Exec(t.Context(), `update setting set clock_offset = clock_offset + interval '2 minutes'`); err != nil {
+		t.Fatal(err)
+	}
+	signal(e.due)
+	var b backlog
+	eventually(t, "each gate holds back its own", func() bool {
+		var err error
+		if b, err = newBacklogCollector(e).read(); err != nil {
+			t.Fatal(err)
+		}
+		return b.queue == 3 && b.flow == 3 && b.host > 0 && b.waiting == 1
+	})
+	if b.due < b.queue+b.flow+b.host {
+		t.Errorf("%+v: fewer are due than wait for a place", b)
+	}
+}

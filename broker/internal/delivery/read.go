@@ -25,7 +25,7 @@ func (e *Engine) CheckURL(destination string) error {
 		err = e.cfg.Client.CheckURL(u)
 	}
 	if err != nil {
-		return &request.Error{Text: "invalid destination url: " + err.Error()}
+		return &request.Error{Text: "invalid destination url: " + err.Error(), Cause: err}
 	}
 	return nil
 }

@@ -12,11 +12,16 @@ import (
 )
 
 // Error is something wrong in a request, in words for its author.
-type Error struct{ Text string }
+type Error struct {
+	Text  string
+	Cause error // nil when the text says it all
+}
 
 func (e *Error) Error() string { return e.Text }
 
-func refuse(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
+func (e *Error) Unwrap() error { return e.Cause }
+
+func refuse(format string, args ...any) error { return &Error{Text: fmt.Sprintf(format, args...)} }
 
 // Kind is the sort of a destination.
 type Kind uint8
@@ -56,7 +61,7 @@ const (
 )
 
 // ErrNoDestination refuses an empty destination.
-var ErrNoDestination = &Error{"a non-empty destination must be provided"}
+var ErrNoDestination = &Error{Text: "a non-empty destination must be provided"}
 
 // ParsePath reads a destination from the rest of a request's path, as it was sent, and from the request's
 // query, without the broker's own parameters: a URL's query arrives as the request's.
@@ -119,7 +124,7 @@ func ParseURL(text string) (string, error) {
 	return d.URL, err
 }
 
-var errScheme = &Error{"invalid destination url: endpoint has invalid scheme, add http:// or https://"}
+var errScheme = &Error{Text: "invalid destination url: endpoint has invalid scheme, add http:// or https://"}
 
 func parseURL(text string) (Destination, error) {
 	if len(text) > maxURL {
