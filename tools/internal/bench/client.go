@@ -92,12 +92,25 @@ func (c *conn) exchange() (int, error) {
 	if _, err := c.nc.Write(c.out); err != nil {
 		return 0, fmt.Errorf("send: %w", err)
 	}
+	c.in.Reset()
+	if _, err := c.reader.Peek(1); err != nil {
+		return 0, fmt.Errorf("receive: %w", err)
+	}
+	if h, ok := plainHead(c.reader); ok {
+		status := h.status()
+		if _, err := c.in.ReadFrom(io.LimitReader(c.reader, h.length)); err != nil {
+			return 0, fmt.Errorf("receive: %w", err)
+		}
+		if int64(c.in.Len()) < h.length {
+			return 0, fmt.Errorf("receive: %w", io.ErrUnexpectedEOF)
+		}
+		return status, nil
+	}
 	resp, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
 		return 0, fmt.Errorf("receive: %w", err)
 	}
 	defer resp.Body.Close()
-	c.in.Reset()
 	if _, err := c.in.ReadFrom(resp.Body); err != nil {
 		return 0, fmt.Errorf("receive: %w", err)
 	}

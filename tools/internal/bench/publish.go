@@ -90,32 +90,55 @@ func (s *sink) converse(nc net.Conn) {
 	}()
 	reader := bufio.NewReaderSize(nc, 16<<10)
 	for {
-		r, err := http.ReadRequest(reader)
+		d, err := readDelivery(reader)
 		if err != nil {
 			return
 		}
-		at := time.Now()
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		s.take(r, body, at)
-		if _, err := nc.Write(taken); err != nil || r.Close {
+		s.take(d)
+		if _, err := nc.Write(taken); err != nil || d.last {
 			return
 		}
 	}
 }
 
+// delivery is a request that the sink got.
+type delivery struct {
+	at       time.Time // when its first byte was seen
+	path, id string
+	body     []byte
+	last     bool // of its connection
+}
+
+func readDelivery(reader *bufio.Reader) (delivery, error) {
+	if _, err := reader.Peek(1); err != nil {
+		return delivery{}, err
+	}
+	d := delivery{at: time.Now()}
+	var err error
+	if h, ok := plainHead(reader); ok {
+		id, _ := h.field("upstash-message-id")
+		d.path, d.id = string(h.path()), string(id)
+		d.body, err = io.ReadAll(io.LimitReader(reader, h.length))
+		return d, err
+	}
+	r, err := http.ReadRequest(reader)
+	if err != nil {
+		return delivery{}, err
+	}
+	d.path, d.id, d.last = r.URL.Path, r.Header.Get("Upstash-Message-Id"), r.Close
+	d.body, err = io.ReadAll(r.Body)
+	return d, err
+}
+
 // take counts a delivery.
-func (s *sink) take(r *http.Request, body []byte, at time.Time) {
+func (s *sink) take(d delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := r.Header.Get("Upstash-Message-Id")
-	if in := s.inbox; in != nil && r.URL.Path == in.path && !in.seen[id] {
-		if sent, ok := sentAt(body); ok {
-			in.seen[id] = true
-			in.latency.Record(at.Sub(sent))
-			in.last = at
+	if in := s.inbox; in != nil && d.path == in.path && !in.seen[d.id] {
+		if sent, ok := sentAt(d.body); ok {
+			in.seen[d.id] = true
+			in.latency.Record(d.at.Sub(sent))
+			in.last = d.at
 		}
 	}
 }
