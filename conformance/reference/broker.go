@@ -53,6 +53,7 @@ type Broker struct {
 	accepted     map[string]acceptance // by deduplication id
 	failures     []*failure            // dead letters of publications, in order
 	keys         [2]string             // that sign deliveries: the current one and the next
+	oldKey       string                // the current one before the last rotation
 	flying       int                   // attempts that are under way
 	quiet        *sync.Cond            // signalled when one of them is over
 	alarm        time.Time             // when the next attempt is looked for; zero means that no timer runs
@@ -141,7 +142,7 @@ func New(mutations ...Mutation) *Broker {
 		publications: map[string]*publication{},
 		accepted:     map[string]acceptance{},
 		flows:        map[string]*flowKey{},
-		keys:         [2]string{"sig_" + uuid.NewString(), "sig_" + uuid.NewString()},
+		keys:         [2]string{newKey(), newKey()},
 		parked:       map[string]int{},
 
 		deliveryQueues: map[string]*deliveryQueue{},
@@ -153,7 +154,7 @@ func New(mutations ...Mutation) *Broker {
 		b.mutations[mutation] = true
 	}
 	b.quiet = sync.NewCond(&b.mu)
-	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable(), b.publishTable(), b.gateTable())
+	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable(), b.publishTable(), b.gateTable(), b.dlqTable())
 	b.gates = append(b.gates, b.queueAdmits, b.flowAdmits)
 	return b
 }

@@ -171,9 +171,7 @@ func (b *Broker) ownHeaders(t *task) map[string]string {
 
 // signature is a JSON Web Token about the destination and the body of a delivery, for five minutes.
 func (b *Broker) signature(t *task) string {
-	b.mu.Lock()
-	key := b.keys[0]
-	b.mu.Unlock()
+	key := b.signingKey()
 	body, subject := t.body, t.url
 	if b.has(SignedWithoutBody) {
 		body = nil

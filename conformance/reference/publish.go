@@ -38,7 +38,6 @@ func (b *Broker) publishTable() []route {
 		{"DELETE", "/v2/messages/{messageId}", b.cancelPublished},
 		{"GET", "/v2/events", b.listEvents},
 		{"GET", "/v2/logs", b.listLogs},
-		{"GET", "/v2/keys", b.getKeys},
 	}
 }
 
@@ -541,13 +540,6 @@ func headerValues(text json.RawMessage) ([]string, error) {
 		return nil, errors.New("it is neither a string nor a list of them")
 	}
 	return list, nil
-}
-
-// getKeys answers GET /v2/keys.
-func (b *Broker) getKeys(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	writeJSON(w, http.StatusOK, map[string]string{"current": b.keys[0], "next": b.keys[1]})
 }
 
 // readAny reads a body that may be any bytes.
