@@ -100,6 +100,7 @@ type Engine struct {
 	clock *clock.Database
 
 	metrics  *metrics
+	refused  refused
 	keys     atomic.Pointer[SigningKeys]
 	leases   leases
 	dispatch *dispatcher

@@ -19,6 +19,7 @@ type metrics struct {
 	blocked        prometheus.Counter
 	ticks          *prometheus.CounterVec
 	stripped       prometheus.Counter
+	refused        prometheus.Counter
 }
 
 // What attempts are counted as.
@@ -56,6 +57,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 		blocked:        counter("delivery_egress_blocked_total", "Attempts that the egress policy forbade."),
 		ticks:          vector("schedule_ticks_total", "Ticks of schedules that this broker published by outcome: failed when a tick published nothing.", "outcome"),
 		stripped:       counter("delivery_outcomes_stripped_total", "Outcomes of attempts of which PostgreSQL refused a part, and that were stored without it."),
+		refused:        counter("delivery_outcomes_refused_total", "Outcomes of attempts that PostgreSQL refused to store: the attempts are made again after a pause that grows."),
 	}
 	// What is counted from 0 on can be seen to increase the first time that it happens.
 	for counts, outcomes := range map[*prometheus.CounterVec][]string{
@@ -69,7 +71,7 @@ func newMetrics(registry prometheus.Registerer, e *Engine) *metrics {
 	}
 	if registry != nil {
 		registry.MustRegister(
-			m.publishes, m.attempts, m.attemptSeconds, m.firstSeconds, m.deadLetters, m.callbacks, m.blocked, m.ticks, m.stripped,
+			m.publishes, m.attempts, m.attemptSeconds, m.firstSeconds, m.deadLetters, m.callbacks, m.blocked, m.ticks, m.stripped, m.refused,
 			gauge("delivery_attempts_in_flight", "Attempts that are being made, or whose outcome is being committed.", func() float64 { return float64(e.dispatch.counts().running) }),
 			gauge("delivery_tasks_held", "Deliveries that wait in this broker's memory for their turn.", func() float64 { return float64(e.dispatch.counts().waiting) }),
 			newBacklogCollector(e),

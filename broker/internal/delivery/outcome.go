@@ -209,9 +209,7 @@ func (e *Engine) settleAlone(o *outcome, commit commit) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	// It is not for what it holds: the attempt is made again later.
-	e.log.Error("cannot store what became of a delivery: it will be repeated", "message", MessageID(o.job.message), "error", err)
-	e.leases.retire()
+	e.postpone(o, err)
 }
 
 // stripAnswer leaves out what the destination answered.
@@ -237,6 +235,7 @@ func (e *Engine) commitPatiently(outcomes []*outcome, commit commit) error {
 	for {
 		v, err := commit(outcomes)
 		if err == nil {
+			e.refused.forget(outcomes)
 			e.follow(v)
 			return nil
 		}
