@@ -193,7 +193,7 @@ func (e *Engine) claim(ctx context.Context, n int, sql string, args ...any) (int
 	var jobs []*job
 	var now time.Time
 	var j job
-	err := steadily(ctx, e.pool, []any{&j.message, &j.target, &j.retried, &j.cancelled, &j.host, &j.size, &now}, func() error {
+	err := steadily(ctx, e.pool, sqlSteady, []any{&j.message, &j.target, &j.retried, &j.cancelled, &j.host, &j.size, &now}, func() error {
 		taken := j
 		taken.lease, taken.from = held, now
 		jobs = append(jobs, &taken)

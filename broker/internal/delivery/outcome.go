@@ -33,11 +33,13 @@ const (
 const outcomeLimit = 256
 
 // sqlFence locks the tasks whose attempts are this broker's to judge: the lease is still held, and the attempt is the one that
-// was leased. What an attempt to commit before this one has done is not done again.
+// was leased. What an attempt to commit before this one has done is not done again. The lease is no way to find them: a broker's
+// holds all that it has in hand.
 const sqlFence = `
 select d.message_id, d.target, d.cancelled, d.queue_lane, d.slot, d.flow_lane, clock_timestamp() + s.clock_offset
 from unnest($1::uuid[], $2::smallint[], $3::integer[], $4::bigint[]) as o(message_id, target, retried, lease)
-join delivery_task d on d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease = o.lease
+join delivery_task d on d.message_id = o.message_id and d.target = o.target and d.retried = o.retried
+    and d.lease + 0 = o.lease
 cross join setting s
 order by d.message_id, d.target
 for update of d`
@@ -264,11 +266,11 @@ o as materialized (
         as o(message_id, target, retried, lease, start, status, header, body)),
 gone as (
     delete from delivery_task d using o
-    where d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease = o.lease
-    returning d.message_id, d.target, d.queue_lane, d.flow_lane),
+    where d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease + 0 = o.lease
+    returning o.*, d.queue_lane, d.flow_lane),
 entries as (
     insert into delivery_log (message_id, target, time, state, retried, response_status, response_header, response_body)
-    select o.message_id, o.target, e.* from gone join o using (message_id, target) cross join t
+    select o.message_id, o.target, e.* from gone o cross join t
     cross join lateral (values
         (least(o.start, t.now), $9::smallint, o.retried, null::integer, null::bytea, null::bytea),
         (t.now, $10::smallint, o.retried, o.status, o.header, o.body)) e),
@@ -297,7 +299,7 @@ func (e *Engine) commitDelivered(outcomes []*outcome) (*verdict, error) {
 	v := &verdict{counts: map[string]int{attemptLost: n}}
 	var gated bool
 	var now time.Time
-	err := steadily(ctx, e.pool, []any{&gated, &now}, func() error {
+	err := steadily(ctx, e.pool, sqlSteady, []any{&gated, &now}, func() error {
 		v.counts[attemptLost]--
 		v.counts[attemptDelivered]++
 		v.opens = v.opens || gated
@@ -364,7 +366,7 @@ func fence(ctx context.Context, tx pgx.Tx, outcomes []*outcome) (map[taskKey]fen
 	tasksOf := make(map[taskKey]fenced, len(outcomes))
 	var k taskKey
 	var f fenced
-	err := steadily(ctx, tx, []any{&k.message, &k.target, &f.cancelled, &f.queue, &f.slot, &f.flow, &now}, func() error {
+	err := steadily(ctx, tx, sqlSteady, []any{&k.message, &k.target, &f.cancelled, &f.queue, &f.slot, &f.flow, &now}, func() error {
 		tasksOf[k] = f
 		return nil
 	}, sqlFence, tasks.ids, tasks.targets, retried, leases)

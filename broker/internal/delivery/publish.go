@@ -377,37 +377,12 @@ type querier interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// sqlSteady makes the planner plan the statements that follow in the transaction once for a connection, and by their indexes.
-// Left alone it plans the statements of the hot path anew each time, for the sizes of their arrays, which takes as long as
-// they do; or it plans them for a table of tasks that is nearly empty, and keeps to reading all of it when it has grown.
-const sqlSteady = `
-select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)`
-
-// steadily runs a statement after sqlSteady, and calls each for every row, scanned into dest.
-func steadily(ctx context.Context, q querier, dest []any, each func() error, sql string, args ...any) error {
-	batch := &pgx.Batch{}
-	batch.Queue(sqlSteady)
-	batch.Queue(sql, args...)
-	results := q.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	if err == nil {
-		var rows pgx.Rows
-		if rows, err = results.Query(); err == nil {
-			_, err = pgx.ForEachRow(rows, dest, each)
-		}
-	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
-	return err
-}
-
 func (e *Engine) tryAccept(ctx context.Context, q querier, units []*unit, args []any) error {
 	type times struct{ created, notBefore time.Time }
 	written := make(map[uuid.UUID]times)
 	var id uuid.UUID
 	var at times
-	err := steadily(ctx, q, []any{&id, &at.created, &at.notBefore}, func() error {
+	err := steadily(ctx, q, sqlSteadyHash, []any{&id, &at.created, &at.notBefore}, func() error {
 		written[id] = at
 		return nil
 	}, sqlAccept, args...)
