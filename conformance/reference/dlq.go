@@ -236,7 +236,9 @@ func (b *Broker) overriding(header http.Header) (func(*outgoing), error) {
 	}
 	return func(m *outgoing) {
 		m.header = m.header.Clone()
-		m.delay, m.notBefore = changed.delay, changed.notBefore
+		if !b.has(RetryWaitsAgain) {
+			m.delay, m.notBefore = changed.delay, changed.notBefore
+		}
 		if b.has(RetryOverridesIgnored) {
 			return
 		}

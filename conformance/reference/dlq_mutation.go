@@ -17,6 +17,7 @@ const (
 	RetryOfOldMessage       Mutation = "retry-of-old-message"       // a retry is an attempt of the message that failed
 	RetryOverridesIgnored   Mutation = "retry-overrides-ignored"    // headers of a retry have no effect
 	RetryForgetsHeader      Mutation = "retry-forgets-header"       // a retry is delivered without the headers of the message
+	RetryWaitsAgain         Mutation = "retry-waits-again"          // the delay of the message is that of its retry
 	RetryForgetsSettings    Mutation = "retry-forgets-settings"     // a retry has default settings
 	RetriesFirstOnly        Mutation = "retries-first-only"         // of several selected dead letters one is retried
 	RetriesUnanswered       Mutation = "retries-unanswered"         // retries of several dead letters do not tell the new ids
@@ -32,7 +33,7 @@ const (
 
 var dlqMutations = []Mutation{
 	DeadStatusOmitted, DeadAnswerOmitted, SilenceIs502, DeadNotRedacted, DeadStatusFilterIgnored, DeadUnknownIgnored, DeadOrderIgnored, DeadCursorAtEnd, DeadReadFirst,
-	DeadDeletionIgnored, DeadDeletionShort, RetryKeepsDead, RetryOfOldMessage, RetryOverridesIgnored, RetryForgetsHeader, RetryForgetsSettings,
+	DeadDeletionIgnored, DeadDeletionShort, RetryKeepsDead, RetryOfOldMessage, RetryOverridesIgnored, RetryForgetsHeader, RetryWaitsAgain, RetryForgetsSettings,
 	RetriesFirstOnly, RetriesUnanswered, KeysV1Differ, RotationSignsWithOld, RotationOfBoth, RotationKeepsNext, RotationAliasIdle, RotationV1Idle,
 	SignedWithNext, QuotaUnlimitedText,
 }

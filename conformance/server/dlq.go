@@ -327,6 +327,28 @@ var _ = suite.Requirement("retryFailed.overrides", func(ctx context.Context, t *
 	}
 })
 
+var _ = suite.Requirement("retryFailed.delay", func(ctx context.Context, t *suite.Target) {
+	hook := healing(t, 1)
+	label := t.Unique("label")
+	outcome := t.Call(ctx, "publish", suite.Args{
+		Path: map[string]string{"destination": hook.URL}, Header: inPairs([]string{"Upstash-Delay", "2h", "Upstash-Retries", "0", "Upstash-Label", label}), Body: []byte("x"),
+	})
+	Expect(outcome.Status).To(Equal(http.StatusOK), "%s", outcome.Body)
+	t.Advance(ctx, 2*time.Hour+time.Minute)
+	failed := listDead(ctx, t, "label="+label)
+	Expect(failed.Messages).To(HaveLen(1), "when the delay was over")
+	Expect(retryDead(ctx, t, failed.Messages[0].DLQID).Status).To(Equal(http.StatusCreated))
+	hook.Await(ctx, 2)
+
+	hook = healing(t, 1)
+	dead := deadLetterOf(ctx, t, hook.URL, "x")
+	Expect(retryDead(ctx, t, dead.DLQID, "Upstash-Delay", "3h").Status).To(Equal(http.StatusCreated))
+	t.Advance(ctx, 3*time.Hour-time.Minute)
+	Expect(hook.Deliveries()).To(HaveLen(1), "a minute before the delay of the retry is over")
+	t.Advance(ctx, 2*time.Minute)
+	Expect(hook.Deliveries()).To(HaveLen(2), "when it is over")
+})
+
 var _ = suite.Requirement("retryFailedMany.new", func(ctx context.Context, t *suite.Target) {
 	hook := healing(t, 3)
 	var ids []string
