@@ -151,12 +151,21 @@ func (b *Broker) queueAdmits(t *task) bool {
 	if places > 1 && b.has(OnePlaceMore) {
 		places++
 	}
-	return t.started() || b.placesTaken(q) < places && (!b.has(LastEnqueuedFirst) || b.lastOf(t))
+	return t.started() || b.placesTaken(q) < places && !b.overtakes(t)
 }
 
 // placesTaken counts the messages of a delivery queue that are under way.
 func (b *Broker) placesTaken(q *deliveryQueue) int {
 	holders := map[*task]bool{}
+	if b.has(CancelKeepsPlace) {
+		for _, p := range b.publications {
+			for _, t := range p.tasks {
+				if t.queue == q.name && t.cancelled && t.retried > 0 {
+					holders[t] = true
+				}
+			}
+		}
+	}
 	for _, t := range b.pending {
 		if t.about != nil && !b.has(CallbacksHoldNoPlace) {
 			t = t.about
@@ -169,14 +178,17 @@ func (b *Broker) placesTaken(q *deliveryQueue) int {
 	return len(holders)
 }
 
-// lastOf says whether no other task of the delivery queue of a task that could start was accepted after it.
-func (b *Broker) lastOf(t *task) bool {
-	for _, other := range slices.Backward(b.pending) {
-		if other.queue == t.queue && !other.started() && !other.due.After(b.now()) {
-			return other == t
+// overtakes says whether a defect lets another task of the delivery queue of a task start before it.
+func (b *Broker) overtakes(t *task) bool {
+	before := true
+	for _, other := range b.pending {
+		before = before && other != t
+		waits := other != t && other.queue == t.queue && !other.started()
+		if waits && (b.has(DelayHoldsUp) && before || b.has(LastEnqueuedFirst) && !before && !other.due.After(b.now())) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // flowAdmits says whether the flow control key of a task lets its attempt begin.
@@ -197,7 +209,7 @@ func (b *Broker) flowAdmits(t *task) bool {
 func (b *Broker) underWay(k *flowKey) int {
 	n := 0
 	for _, t := range b.pending {
-		if t.flow.key == k.key && t.flying {
+		if t.flow.key == k.key && (t.flying || t.retried > 0 && b.has(FlowRetryHoldsPlace)) {
 			n++
 		}
 	}

@@ -7,6 +7,9 @@ const (
 	LastEnqueuedFirst           Mutation = "last-enqueued-first"            // a delivery queue starts the latest message first
 	RetryHoldsNoPlace           Mutation = "retry-holds-no-place"           // a message that waits for its retry lets the next one start
 	CallbacksHoldNoPlace        Mutation = "callbacks-hold-no-place"        // the next message does not wait for callbacks
+	DelayHoldsUp                Mutation = "delay-holds-up"                 // a message that is delayed holds up those behind it
+	CancelKeepsPlace            Mutation = "cancel-keeps-place"             // a message that was cancelled after its first attempt holds its place
+	QueueHeaderIgnored          Mutation = "queue-header-ignored"           // Upstash-Queue-Name has no effect
 	OnePlaceMore                Mutation = "one-place-more"                 // a parallelism above 1 lets one message more be under way
 	EnqueuedQueuesUnlisted      Mutation = "enqueued-queues-unlisted"       // delivery queues that a message created are not listed
 	UpsertResetsQueue           Mutation = "upsert-resets-queue"            // what an upsert does not give is reset
@@ -27,6 +30,8 @@ const (
 	FlowKnownLate          Mutation = "flow-known-late"          // a key exists when its first attempt has begun
 	UnknownFlowEmpty       Mutation = "unknown-flow-empty"       // an unknown key is read as one without bounds
 	FlowParallelismIgnored Mutation = "flow-parallelism-ignored" // the parallelism of a key has no effect
+	FlowRetryHoldsPlace    Mutation = "flow-retry-holds-place"   // a message that waits for its retry counts as under way
+	PeriodOfRateOnly       Mutation = "period-of-rate-only"      // a message shows its period only with a rate
 	FlowRateIgnored        Mutation = "flow-rate-ignored"        // the rate of a key has no effect
 	FlowRetriesUncounted   Mutation = "flow-retries-uncounted"   // the rate of a key does not bound retries
 	FlowPeriodEndless      Mutation = "flow-period-endless"      // the period of a key does not end
@@ -48,11 +53,12 @@ const (
 )
 
 var gateMutations = []Mutation{
-	EnqueuedQueueWide, DeliveryQueuesIgnored, LastEnqueuedFirst, RetryHoldsNoPlace, CallbacksHoldNoPlace, OnePlaceMore,
+	EnqueuedQueueWide, DeliveryQueuesIgnored, LastEnqueuedFirst, RetryHoldsNoPlace, CallbacksHoldNoPlace, DelayHoldsUp, CancelKeepsPlace, QueueHeaderIgnored, OnePlaceMore,
 	EnqueuedQueuesUnlisted, UpsertResetsQueue, ParallelismFixed, DeliveryQueueNamesUnchecked, NoPlacesAccepted, UnknownQueueMade,
 	LagWithoutStarted, UnpausedOmitted, DeletedQueueStays, DeletedQueueDelivers, QueuePauseIgnored, QueuePauseStopsStarted,
 	QueueResumeIgnored,
-	FlowSearchCase, FlowSearchPrefix, FlowKnownLate, UnknownFlowEmpty, FlowParallelismIgnored, FlowRateIgnored, FlowRetriesUncounted,
+	FlowSearchCase, FlowSearchPrefix, FlowKnownLate, UnknownFlowEmpty, FlowParallelismIgnored, FlowRetryHoldsPlace, PeriodOfRateOnly,
+	FlowRateIgnored, FlowRetriesUncounted,
 	FlowPeriodEndless, FlowFirstValues, FlowValuesMerged, FlowCallbacksBounded, FlowUnchecked, FlowPauseIgnored, FlowPauseHidden,
 	FlowResumeIgnored, PinOverwritten, PinPinsAll, PinUnchecked, UnpinIgnored, UnpinUnpinsAll, ResetRateIgnored,
 	ResetKeepsPeriod, NothingInHand,

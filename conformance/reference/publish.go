@@ -178,7 +178,7 @@ func isTrue(text string) bool { return strings.EqualFold(text, "true") }
 // outgoingOf reads everything but where the message goes.
 func (b *Broker) outgoingOf(p publishing) (outgoing, error) {
 	m := outgoing{method: http.MethodPost, body: p.body, header: b.forwarded(p.header), queue: p.queue, callerIP: p.callerIP, retries: 3}
-	if m.queue == "" {
+	if m.queue == "" && !b.has(QueueHeaderIgnored) {
 		m.queue = p.get("Upstash-Queue-Name")
 	}
 	if m.queue != "" {

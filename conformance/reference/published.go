@@ -102,7 +102,9 @@ func (b *Broker) common(p *publication, to target) map[string]any {
 		line["failureCallback"] = p.failureCallback.url
 	}
 	if p.flow.key != "" {
-		line["period"] = int(p.flow.period.Seconds())
+		if p.flow.rate > 0 || !b.has(PeriodOfRateOnly) {
+			line["period"] = int(p.flow.period.Seconds())
+		}
 		if p.flow.parallelism > 0 {
 			line["parallelism"] = p.flow.parallelism
 		}

@@ -59,14 +59,17 @@ func pairs(headers []string) http.Header {
 	return header
 }
 
-// enqueue publishes a message into a delivery queue; headers are in pairs.
-func enqueue(ctx context.Context, t *suite.Target, queue, destination, body string, headers ...string) {
+// enqueue publishes a message into a delivery queue and returns its id; headers are in pairs.
+func enqueue(ctx context.Context, t *suite.Target, queue, destination, body string, headers ...string) string {
 	outcome := t.Call(ctx, "enqueue", suite.Args{
 		Path: map[string]string{"queueName": queue, "destination": destination}, Header: pairs(headers), Body: []byte(body),
 	})
 	if outcome.Status != http.StatusOK {
 		suite.Failf(1, "the enqueue was answered %d %s", outcome.Status, outcome.Body)
 	}
+	var answer struct{ MessageID string }
+	decode(outcome.Body, &answer)
+	return answer.MessageID
 }
 
 // aDeliveryQueue is a delivery queue as it is read.
@@ -169,6 +172,58 @@ var _ = suite.Requirement("enqueue.callbacks", func(ctx context.Context, t *suit
 	Expect(told.Deliveries()).To(HaveLen(2))
 	Expect(second.Deliveries()).To(HaveLen(1), "after the callback has failed")
 })
+
+var _ = suite.Requirement("enqueue.delayed", func(ctx context.Context, t *suite.Target) {
+	queue, hook := t.Unique("deliveries"), t.Hook(200)
+	enqueue(ctx, t, queue, hook.URL, "1", "Upstash-Delay", "2h")
+	enqueue(ctx, t, queue, hook.URL, "2", "Upstash-Delay", "1h")
+	enqueue(ctx, t, queue, hook.URL, "3")
+	settled(ctx, t, hook)
+	t.Advance(ctx, 59*time.Minute)
+	Expect(bodies(hook.Deliveries())).To(Equal([]string{"3"}), "before the delays are over")
+	t.Advance(ctx, 2*time.Minute)
+	Expect(bodies(hook.Deliveries())).To(Equal([]string{"3", "2"}), "when the shorter delay is over")
+	t.Advance(ctx, time.Hour)
+	Expect(bodies(hook.Deliveries())).To(Equal([]string{"3", "2", "1"}), "when both delays are over")
+})
+
+var _ = suite.Requirement("enqueue.cancelled", func(ctx context.Context, t *suite.Target) {
+	queue, failing, hook := t.Unique("deliveries"), t.Hook(500), t.Hook(200)
+	first := enqueue(ctx, t, queue, failing.URL, "1", "Upstash-Retries", "1", "Upstash-Retry-Delay", "36000000")
+	enqueue(ctx, t, queue, hook.URL, "2")
+	settled(ctx, t, failing)
+	Expect(hook.Deliveries()).To(BeEmpty())
+	outcome := t.Call(ctx, "cancelPublished", suite.Args{Path: map[string]string{"messageId": first}})
+	Expect(outcome.Status).To(Equal(200), "%s", outcome.Body)
+	hook.Await(ctx, 1)
+	Expect(failing.Deliveries()).To(HaveLen(1))
+})
+
+// waitsByHeader asserts that what publish sends with a header is held up by a message of its delivery queue.
+func waitsByHeader(ctx context.Context, t *suite.Target, publish func(destination, name, queue string)) {
+	queue, slow, hook := t.Unique("deliveries"), t.Hook(500), t.Hook(200)
+	enqueue(ctx, t, queue, slow.URL, "1", retriedAfterMinute...)
+	settled(ctx, t, slow)
+	publish(hook.URL, "Upstash-Queue-Name", queue)
+	t.Advance(ctx, time.Millisecond)
+	Expect(hook.Deliveries()).To(BeEmpty())
+	Expect(readDeliveryQueue(ctx, t, queue).Lag).To(Equal(2))
+	passOneMinute(ctx, t)
+	Expect(hook.Deliveries()).To(HaveLen(1))
+}
+
+var _ = suite.Requirement("enqueue.header", func(ctx context.Context, t *suite.Target) {
+	waitsByHeader(ctx, t, func(destination, name, queue string) {
+		outcome := t.Call(ctx, "publish", suite.Args{
+			Path: map[string]string{"destination": destination}, Header: pairs([]string{name, queue}), Body: []byte("x"),
+		})
+		Expect(outcome.Status).To(Equal(200), "%s", outcome.Body)
+	})
+})
+
+var _ = suite.Requirement("enqueue.header", func(ctx context.Context, t *suite.Target) {
+	waitsByHeader(ctx, t, func(destination, name, queue string) { publishAccepted(ctx, t, destination, "x", name, queue) })
+}, suite.WireOnly)
 
 var _ = suite.Requirement("listDeliveryQueues.listed", func(ctx context.Context, t *suite.Target) {
 	want := map[string]int{}

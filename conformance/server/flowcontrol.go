@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn/conformance/suite"
 )
 
-// publishFlow publishes a message with a flow control key; headers are in pairs.
-func publishFlow(ctx context.Context, t *suite.Target, destination, key, value string, headers ...string) {
+// publishFlow publishes a message with a flow control key and returns its id; headers are in pairs.
+func publishFlow(ctx context.Context, t *suite.Target, destination, key, value string, headers ...string) string {
 	header := pairs(append([]string{"Upstash-Flow-Control-Key", key, "Upstash-Flow-Control-Value", value}, headers...))
 	outcome := t.Call(ctx, "publish", suite.Args{
 		Path: map[string]string{"destination": destination}, Header: header, Body: []byte("x"),
@@ -20,6 +20,9 @@ func publishFlow(ctx context.Context, t *suite.Target, destination, key, value s
 	if outcome.Status != http.StatusOK {
 		suite.Failf(1, "the publish was answered %d %s", outcome.Status, outcome.Body)
 	}
+	var answer struct{ MessageID string }
+	decode(outcome.Body, &answer)
+	return answer.MessageID
 }
 
 // aFlow is a flow control key as it is read.
@@ -122,6 +125,14 @@ var _ = suite.Requirement("getFlowControl.parallelism", func(ctx context.Context
 	Expect(hook.Deliveries()).To(HaveLen(4))
 })
 
+var _ = suite.Requirement("getFlowControl.parallelism", func(ctx context.Context, t *suite.Target) {
+	failing, hook, key := t.Hook(500), t.Hook(200), t.Unique("key")
+	publishFlow(ctx, t, failing.URL, key, "parallelism=1", "Upstash-Retries", "1", "Upstash-Retry-Delay", "36000000")
+	failing.Await(ctx, 1)
+	publishFlow(ctx, t, hook.URL, key, "parallelism=1")
+	hook.Await(ctx, 1) // one that waits for its retry is not under way
+})
+
 var _ = suite.Requirement("getFlowControl.rate", func(ctx context.Context, t *suite.Target) {
 	hook, key := t.Hook(200), t.Unique("key")
 	for range 5 {
@@ -161,6 +172,27 @@ var _ = suite.Requirement("getFlowControl.latest", func(ctx context.Context, t *
 	} {
 		publishFlow(ctx, t, hook.URL, key, message.value)
 		Expect(boundsOf(readFlow(ctx, t, key))).To(Equal(message.want), "after %s", message.value)
+	}
+})
+
+var _ = suite.Requirement("getFlowControl.message", func(ctx context.Context, t *suite.Target) {
+	hook, key := t.Hook(200), t.Unique("key")
+	type values struct {
+		FlowControlKey            string
+		Parallelism, Rate, Period *int
+	}
+	two, three, minute, second := 2, 3, 60, 1
+	for value, want := range map[string]values{
+		"parallelism=2, rate=3, period=1m": {key, &two, &three, &minute},
+		"parallelism=2":                    {key, &two, nil, &second},
+		"rate=3":                           {key, nil, &three, &second},
+	} {
+		id := publishFlow(ctx, t, hook.URL, key, value, "Upstash-Delay", "1h", "Upstash-Retries", "0")
+		outcome := t.Call(ctx, "getPublished", suite.Args{Path: map[string]string{"messageId": id}})
+		Expect(outcome.Status).To(Equal(200), "%s", outcome.Body)
+		var got values
+		decode(outcome.Body, &got)
+		Expect(got).To(Equal(want), "%s", value)
 	}
 })
 
