@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write testdata/mutations.txt from what fails")
+	only   = flag.String("only", "", "run the mutations whose names match this regular expression, instead of all")
 	full   = flag.Bool("full", false, "run every spec for every mutation, instead of those near to what it breaks")
 )
 
@@ -180,6 +182,8 @@ func TestMutations(t *testing.T) {
 	if testing.Short() {
 		mutations = everyEighth(mutations)
 	}
+	chosen := regexp.MustCompile(*only)
+	mutations = slices.DeleteFunc(mutations, func(m reference.Mutation) bool { return !chosen.MatchString(string(m)) })
 	endings := make([]ending, len(mutations))
 	var (
 		running sync.WaitGroup
