@@ -33,6 +33,8 @@ type Broker struct {
 	streams    map[string]*stream // by name
 	notes      []*note            // traces, in order of storing
 	dead       []*filing          // in order of their failures
+	topics     []*topic           // in order of creation
+	schedules  []*schedule        // in order of creation
 	changed    chan struct{}      // closed and replaced whenever a parked pop may find something
 	seq        int64              // of the last stored message
 	call       int64              // of the push that is being stored
@@ -154,8 +156,11 @@ func New(mutations ...Mutation) *Broker {
 		b.mutations[mutation] = true
 	}
 	b.quiet = sync.NewCond(&b.mu)
-	b.routes = slices.Concat(b.table(), b.groupTable(), b.statsTable(), b.publishTable(), b.gateTable(), b.dlqTable())
+	b.routes = slices.Concat(
+		b.table(), b.groupTable(), b.statsTable(), b.publishTable(), b.topicTable(), b.scheduleTable(), b.gateTable(), b.dlqTable(),
+	)
 	b.gates = append(b.gates, b.queueAdmits, b.flowAdmits)
+	b.ticks = append(b.ticks, b.tickSchedules)
 	return b
 }
 

@@ -681,5 +681,5 @@ func Mutations() []Mutation {
 		ClockUnbounded,
 		ClockLags,
 		ClockStands,
-	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations, messageMutations, traceMutations, publishMutations, gateMutations, dlqMutations)
+	}, outageMutations, authMutations, retentionMutations, statsMutations, transactionMutations, streamMutations, messageMutations, traceMutations, publishMutations, topicMutations, scheduleMutations, gateMutations, dlqMutations)
 }

@@ -131,13 +131,16 @@ func (b *Broker) checkDestination(destination string) error {
 
 // aim sets where a message goes.
 func (b *Broker) aim(m *outgoing, destination string) error {
+	t := b.topicNamed(destination)
 	switch {
 	case strings.Contains(destination, ":"):
 		m.targets = []target{{url: destination}}
+	case t != nil:
+		return b.aimAt(m, t)
 	case b.has(UnknownTopicAccepted):
 		m.targets = []target{{url: "http://" + destination}}
 	default:
-		return &problem{http.StatusNotFound, "topic " + destination + " not found"}
+		return noTopic(destination)
 	}
 	return nil
 }
@@ -364,21 +367,11 @@ func (b *Broker) publishV1(w http.ResponseWriter, r *http.Request, params map[st
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m, err := b.outgoingOf(p)
+	a, id, err := b.acceptV1(p)
 	if err != nil {
 		b.writeError(w, err)
 		return
 	}
-	id, err := b.dedupOf(p, contentV1)
-	if err != nil {
-		b.writeError(w, err)
-		return
-	}
-	if err := b.aim(&m, p.destination); err != nil {
-		b.writeError(w, err)
-		return
-	}
-	a := b.accept(id, m)
 	if id != "" {
 		w.Header().Set("Upstash-Deduplication-Id", id)
 	}
@@ -395,6 +388,25 @@ func (b *Broker) publishV1(w http.ResponseWriter, r *http.Request, params map[st
 		answer["messageId"] = a.ids[0]
 	}
 	writeJSON(w, status, answer)
+}
+
+// acceptV1 accepts a publish of version 1, or the schedule that it asks for, and returns its deduplication id as well.
+func (b *Broker) acceptV1(p publishing) (a acceptance, id string, err error) {
+	if id, err = b.dedupOf(p, contentV1); err != nil {
+		return a, "", err
+	}
+	if p.get("Upstash-Cron") != "" {
+		a, err = b.schedulePublish(p, id)
+		return a, id, err
+	}
+	m, err := b.outgoingOf(p)
+	if err != nil {
+		return a, "", err
+	}
+	if err := b.aim(&m, p.destination); err != nil {
+		return a, "", err
+	}
+	return b.accept(id, m), id, nil
 }
 
 // published is what a publish of version 2 is answered: a result, or a list of them for a topic.

@@ -377,6 +377,13 @@ func post(ctx context.Context, t *suite.Target, operation, body string, params .
 	return t.Raw(ctx, request)
 }
 
+// encoded is the JSON of a body.
+func encoded(value any) []byte {
+	body, err := json.Marshal(value)
+	Expect(err).NotTo(HaveOccurred())
+	return body
+}
+
 // decode reads JSON that a spec relies on.
 func decode(body []byte, into any) {
 	if err := json.Unmarshal(body, into); err != nil {
