@@ -276,6 +276,14 @@ func (e *Engine) nothingDue(ctx context.Context) (bool, error) {
 	if !e.dispatch.idle() {
 		return false, nil
 	}
+	// Nor may leases hold what is in nobody's memory: it is due again when they are over.
+	if e.leases.lingering() {
+		signal(e.leases.want)
+		return false, nil
+	}
+	if err := e.reap(ctx); err != nil {
+		return false, err
+	}
 	left, err := e.dueLeft(ctx)
 	return err == nil && !left && e.dispatch.idle(), err
 }

@@ -60,6 +60,13 @@ func (l *leases) retire() {
 	signal(l.want)
 }
 
+// lingering reports whether a lease was retired and is not over yet.
+func (l *leases) lingering() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.old) > 0
+}
+
 // fresh reports whether what this broker holds is still its own, as far as it knows.
 func (l *leases) fresh() bool {
 	l.mu.Lock()

@@ -338,7 +338,7 @@ func (e *Engine) commitOutcomes(outcomes []*outcome) (*verdict, error) {
 	})
 	if err != nil {
 		for _, u := range v.callbacks {
-			e.withdraw(u)
+			e.withdraw(u, err)
 		}
 		return nil, err
 	}
@@ -482,12 +482,17 @@ func (e *Engine) follow(v *verdict) {
 	}
 }
 
-// withdraw gives up the room of a callback whose transaction did not commit. The next attempt to commit makes it anew.
-func (e *Engine) withdraw(u *unit) {
-	if u.lease != nil {
-		e.dispatch.unreserve(u)
-		e.leases.give(u.lease, u.targets)
-		u.lease = nil
+// withdraw gives up the room of a callback whose transaction failed. The next attempt to commit makes it anew, unless this
+// one was committed all the same: then the callback is held by a lease of which nothing is in memory.
+func (e *Engine) withdraw(u *unit, failure error) {
+	if u.lease == nil {
+		return
+	}
+	e.dispatch.unreserve(u)
+	e.leases.give(u.lease, u.targets)
+	u.lease = nil
+	if pg.Unavailable(failure) || pg.UnknownOutcome(failure) {
+		e.leases.retire()
 	}
 }
 
