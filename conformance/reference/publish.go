@@ -103,7 +103,7 @@ func (b *Broker) upstashHeaders(r *http.Request) (http.Header, string) {
 
 // destination reads the rest of a path and the query that is left: a URL, or a name.
 func (b *Broker) destination(rest, query string) (string, error) {
-	if strings.Contains(rest, "%3A") && !strings.Contains(rest, ":") && !b.has(EncodedDestinationRefused) {
+	if !strings.Contains(rest, "://") && strings.Contains(rest, "%") && !b.has(EncodedDestinationRefused) {
 		if decoded, err := url.PathUnescape(rest); err == nil {
 			rest = decoded
 		}

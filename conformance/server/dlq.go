@@ -202,7 +202,7 @@ var _ = suite.Requirement("listFailed.redacted", func(ctx context.Context, t *su
 	Expect(d.Body).To(MatchRegexp(hidden))
 	Expect(d.Header).To(HaveKeyWithValue("X-Secret", ConsistOf(MatchRegexp(hidden))))
 	Expect(d.Header).To(HaveKeyWithValue("X-Open", []string{"o"}))
-	Expect(string(hook.Deliveries()[0].Body)).To(Equal("secret"), "what was delivered")
+	Expect(string(hook.Await(ctx, 1)[0].Body)).To(Equal("secret"), "what was delivered")
 })
 
 // deleteDead deletes what the selectors of the query and the body name, and returns how many were said to be.

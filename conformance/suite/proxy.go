@@ -96,9 +96,8 @@ func (p *proxy) forward(r *http.Request, body []byte) (*http.Response, []byte, e
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
 	out.URL.Scheme, out.URL.Host = p.target.Scheme, p.target.Host
-	prefix := strings.TrimSuffix(p.target.EscapedPath(), "/")
-	out.URL.Path, out.URL.RawPath = "", ""
-	out.URL.Opaque = "//" + p.target.Host + prefix + r.URL.EscapedPath()
+	out.URL.Path = strings.TrimSuffix(p.target.Path, "/") + r.URL.Path
+	out.URL.RawPath = strings.TrimSuffix(p.target.EscapedPath(), "/") + r.URL.EscapedPath() // keeps escapes as they were sent
 	out.Host = ""
 	for _, name := range hopHeaders {
 		out.Header.Del(name)

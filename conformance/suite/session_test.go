@@ -260,6 +260,33 @@ func TestProxyChecksWhatALibrarySends(t *testing.T) {
 	}
 }
 
+// TestProxyKeepsTheTarget sends what a router might change, and finds it at a target with a path of its own as it was sent.
+func TestProxyKeepsTheTarget(t *testing.T) {
+	t.Parallel()
+	seen := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.RequestURI }))
+	t.Cleanup(server.Close)
+	proxy, err := startProxy(t.Context(), server.URL+"/under%2Fneath/", http.DefaultClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.close() })
+	for _, target := range []string{"/v2/publish/https:%2F%2Fa%2F%2Fb%3Fx=1", "/v2/publish/https://a//b/../c?x=%20&y", "//", "/a%2fb/%41?"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, proxy.url+target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if got := <-seen; got != "/under%2Fneath"+target {
+			t.Errorf("%s arrived as %s", target, got)
+		}
+	}
+}
+
 func TestBadPrograms(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

@@ -228,7 +228,7 @@ func TestDeclaredCapabilityIsHeldTo(t *testing.T) {
 
 func TestThroughClient(t *testing.T) {
 	t.Parallel()
-	o := conformance(t, "run", "--target", target(t), "--capability", "clock", "--through", "sdk-go")
+	o := conformance(t, "run", "--target", target(t), "--capability", "clock,webhooks", "--through", "sdk-go")
 	o.expect(t, exitConformant)
 	if line := o.requirement(t, "push.order.array"); !strings.HasPrefix(line.Peer, "sdk-go") {
 		t.Errorf("push.order.array ran through %s", line.Peer)
