@@ -81,10 +81,13 @@ func (b *Broker) topicTable() []route {
 // answered.
 func (b *Broker) locked(f func(body []byte, params map[string]string) (status int, value any, err error)) func(http.ResponseWriter, *http.Request, map[string]string) {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
-		body, err := b.readBody(r)
-		if err != nil {
-			b.writeError(w, err)
-			return
+		var body []byte
+		if r.ContentLength != 0 {
+			var err error
+			if body, err = b.readBody(r); err != nil {
+				b.writeError(w, err)
+				return
+			}
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
