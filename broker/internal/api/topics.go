@@ -2,9 +2,9 @@ package api
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/textproto"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -177,7 +177,7 @@ func (e *edge) createEndpointV1(c *call) (answer, error) {
 	if topic == "" {
 		return answer{}, &request.Error{Text: "topicId or topicName is required"}
 	}
-	url, err := e.endpointURL(body.URL)
+	url, err := e.endpointURL("url", body.URL)
 	if err != nil {
 		return answer{}, err
 	}
@@ -196,13 +196,16 @@ func (e *edge) maxEndpoints() int {
 	return DefaultMaxEndpoints
 }
 
-// endpointURL reads the url of an endpoint.
-func (e *edge) endpointURL(text string) (string, error) {
+// endpointURL reads the url of an endpoint, which field of the body has.
+func (e *edge) endpointURL(field, text string) (string, error) {
 	url, err := request.ParseURL(text)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = e.cfg.Delivery.CheckURL(url)
 	}
-	return url, e.cfg.Delivery.CheckURL(url)
+	if err != nil {
+		return "", &request.Error{Text: field + ": " + err.Error(), Cause: err}
+	}
+	return url, nil
 }
 
 func (e *edge) getEndpointV1(c *call) (answer, error) {
@@ -218,7 +221,7 @@ func (e *edge) moveEndpointV1(c *call) (answer, error) {
 	if err := decode(c.body, &body); err != nil {
 		return answer{}, err
 	}
-	url, err := e.endpointURL(body.URL)
+	url, err := e.endpointURL("url", body.URL)
 	if err != nil {
 		return answer{}, err
 	}
@@ -272,6 +275,9 @@ func (e *edge) configureURLGroup(c *call) (answer, error) {
 		given[canonical] = append(given[canonical], values...)
 	}
 	header, err := request.Forwarded(given, prefix)
+	if refusal, ok := errors.AsType[*request.Error](err); ok { // of what the body says, not of a header
+		return answer{}, &request.Error{Text: strings.Replace(refusal.Text, prefix, "headers.", 1), Cause: refusal.Cause}
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -289,6 +295,9 @@ func (e *edge) deleteURLGroup(c *call) (answer, error) {
 	return encode(http.StatusOK, empty{})
 }
 
+// endpointField is an item of endpoints, as errors name it.
+func endpointField(i int) string { return "endpoints[" + strconv.Itoa(i) + "]" }
+
 func (e *edge) upsertEndpoints(c *call) (answer, error) {
 	topic := c.path["topic"]
 	if err := checkName("the name of a URL group", topic); err != nil {
@@ -302,11 +311,11 @@ func (e *edge) upsertEndpoints(c *call) (answer, error) {
 	for i, given := range body.Endpoints {
 		p := &endpoints[i]
 		var err error
-		if p.URL, err = e.endpointURL(*given.URL); err != nil {
+		if p.URL, err = e.endpointURL(endpointField(i)+".url", *given.URL); err != nil {
 			return answer{}, err
 		}
 		if p.Name = firstNonEmpty(given.Name); p.Name != "" {
-			if err := checkName("the name of an endpoint", p.Name); err != nil {
+			if err := checkName(endpointField(i)+".name", p.Name); err != nil {
 				return answer{}, err
 			}
 		}
@@ -326,10 +335,10 @@ func (e *edge) removeEndpoints(c *call) (answer, error) {
 	for i, given := range body.Endpoints {
 		endpoints[i] = delivery.Endpoint{Name: firstNonEmpty(given.Name), URL: firstNonEmpty(given.URL)}
 		if endpoints[i] == (delivery.Endpoint{}) {
-			return answer{}, &request.Error{Text: "an endpoint must have a name or a url"}
+			return answer{}, &request.Error{Text: endpointField(i) + " must have a name or a url"}
 		}
 		if strings.Contains(endpoints[i].Name+endpoints[i].URL, nul) {
-			return answer{}, badBody(fmt.Sprintf("endpoints[%d]", i), nulRule)
+			return answer{}, badBody(endpointField(i), nulRule)
 		}
 	}
 	if err := e.cfg.Delivery.RemoveEndpoints(c.ctx, c.path["topic"], endpoints); err != nil {

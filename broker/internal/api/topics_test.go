@@ -78,6 +78,30 @@ func TestURLGroups(t *testing.T) {
 		t.Errorf("%+v", group)
 	}
 	b.ask(200, "PATCH", "/v2/topics/news", `{"headers":{"x-source":"posthorn","X-Two":["1","2"]}}`, nil)
+	for body, want := range map[string]string{
+		`{"headers":{"host":"x"}}`:   "headers.Host cannot be forwarded",
+		`{"headers":{"X":"a\r\nb"}}`: "headers.X must not contain control characters",
+		`{"headers":{"a b":"x"}}`:    `"headers.a b" is no name of a header`,
+		`{"headers":{"X":1}}`:        "headers.X must be a string or an array of strings",
+	} {
+		if r := b.ask(400, "PATCH", "/v2/topics/news", body, nil); r.errorText(t) != want {
+			t.Errorf("%s: %s, want %s", body, r.body, want)
+		}
+	}
+	for method, bodies := range map[string]map[string]string{
+		"POST": {
+			`{"endpoints":[{"url":"` + h.URL + `"},{"url":"news"}]}`: "endpoints[1].url: invalid destination url: endpoint has invalid scheme, add http:// or https://",
+			`{"endpoints":[{"url":"http://192.168.1.1"}]}`:           "endpoints[0].url: invalid destination url: endpoint resolves to a private address: 192.168.1.1",
+			`{"endpoints":[{"url":"` + h.URL + `","name":"a b"}]}`:   "endpoints[0].name must be made of letters, digits, dash, underscore and dot",
+		},
+		"DELETE": {`{"endpoints":[{"name":"first"},{}]}`: "endpoints[1] must have a name or a url"},
+	} {
+		for body, want := range bodies {
+			if r := b.ask(400, method, "/v2/topics/news/endpoints", body, nil); r.errorText(t) != want {
+				t.Errorf("%s: %s, want %s", body, r.body, want)
+			}
+		}
+	}
 	for _, bad := range []string{`{}`, `{"headers":1}`, `{"headers":{"Host":"x"}}`, `{"headers":{"X":1}}`, `{"headers":{"X":"a\r\nb"}}`} {
 		b.ask(400, "PATCH", "/v2/topics/news", bad, nil)
 	}
