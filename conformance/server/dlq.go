@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -59,18 +58,9 @@ func listDead(ctx context.Context, t *suite.Target, query string) deadPage {
 	return page
 }
 
-// inPairs are headers that are given as names and values in turn.
-func inPairs(pairs []string) http.Header {
-	header := http.Header{}
-	for pair := range slices.Chunk(pairs, 2) {
-		header.Add(pair[0], pair[1])
-	}
-	return header
-}
-
 // deadLetterOf publishes to a destination that fails, without retries, and returns the dead letter. headers are in pairs.
 func deadLetterOf(ctx context.Context, t *suite.Target, destination, body string, headers ...string) deadLetter {
-	header := inPairs(headers)
+	header := pairs(headers)
 	header.Set("Upstash-Retries", "0")
 	outcome := t.Call(ctx, "publish", suite.Args{Path: map[string]string{"destination": destination}, Header: header, Body: []byte(body)})
 	if outcome.Status != http.StatusOK {
@@ -283,7 +273,7 @@ var _ = suite.Requirement("deleteFailed.deleted", func(ctx context.Context, t *s
 
 // retryDead retries a dead letter. headers are in pairs.
 func retryDead(ctx context.Context, t *suite.Target, id string, headers ...string) suite.Outcome {
-	return t.Call(ctx, "retryFailed", suite.Args{Path: map[string]string{"dlqId": id}, Header: inPairs(headers)})
+	return t.Call(ctx, "retryFailed", suite.Args{Path: map[string]string{"dlqId": id}, Header: pairs(headers)})
 }
 
 var _ = suite.Requirement("retryFailed.new", func(ctx context.Context, t *suite.Target) {
@@ -331,7 +321,7 @@ var _ = suite.Requirement("retryFailed.delay", func(ctx context.Context, t *suit
 	hook := healing(t, 1)
 	label := t.Unique("label")
 	outcome := t.Call(ctx, "publish", suite.Args{
-		Path: map[string]string{"destination": hook.URL}, Header: inPairs([]string{"Upstash-Delay", "2h", "Upstash-Retries", "0", "Upstash-Label", label}), Body: []byte("x"),
+		Path: map[string]string{"destination": hook.URL}, Header: pairs([]string{"Upstash-Delay", "2h", "Upstash-Retries", "0", "Upstash-Label", label}), Body: []byte("x"),
 	})
 	Expect(outcome.Status).To(Equal(http.StatusOK), "%s", outcome.Body)
 	t.Advance(ctx, 2*time.Hour+time.Minute)
