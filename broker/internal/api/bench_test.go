@@ -207,13 +207,22 @@ func TestAllocations(t *testing.T) {
 	br := start(t, nil)
 	few, many := edgeCalls(t, br, 10), edgeCalls(t, br, 1010)
 	for id, perMessage := range map[string]float64{"push": 0.02, "popQueue": 0.02, "ackBatch": 2.1} {
-		base := testing.AllocsPerRun(20, few[id])
-		each := (testing.AllocsPerRun(20, many[id]) - base) / 1000
+		base := allocations(few[id])
+		each := (allocations(many[id]) - base) / 1000
 		t.Logf("%s: %v for 10 messages, %v for each more", id, base, each)
 		if base > 80 || each > perMessage {
 			t.Errorf("%s: %v allocations for 10 messages, %v for each more", id, base, each)
 		}
 	}
+}
+
+// allocations of a call. What the broker does meanwhile in the background is counted too, and only ever adds to it.
+func allocations(call func()) float64 {
+	least := testing.AllocsPerRun(20, call)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(20, call))
+	}
+	return least
 }
 
 // discard takes an answer and forgets its body. It has deadlines, as a connection has.
