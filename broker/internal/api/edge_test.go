@@ -979,7 +979,7 @@ func TestErrorCatalogue(t *testing.T) {
 		"dead-letter-not-found":    missing(delivery.ErrNotFound, "dead letter", "<id>"),
 		"topic-exists":             fmt.Errorf("create: %w", delivery.ErrTopicExists),
 		"endpoint-exists":          fmt.Errorf("add: %w", delivery.ErrEndpointUsed),
-		"quota":                    &delivery.TooManyEndpointsError{Limit: 100},
+		"quota":                    &delivery.QuotaError{Name: "maxEndpointsPerTopic", Limit: 100},
 		"spooled":                  fmt.Errorf("transaction: %w", queue.ErrSpooled),
 		"delivery-queue-not-found": missing(delivery.ErrNotFound, "queue", "<name>"),
 		"flow-control-not-found":   missing(delivery.ErrNotFound, flowKind, "<key>"),

@@ -75,8 +75,8 @@ func (e *edge) answerError(ex *exchange, err error) answer {
 	if missing, ok := errors.AsType[*missingError](err); ok {
 		return errorAnswer(http.StatusNotFound, missing.kind+" "+missing.name+" not found")
 	}
-	if quota, ok := errors.AsType[*delivery.TooManyEndpointsError](err); ok {
-		err = &quotaError{"maxEndpointsPerTopic", int64(quota.Limit)}
+	if quota, ok := errors.AsType[*delivery.QuotaError](err); ok {
+		err = &quotaError{quota.Name, int64(quota.Limit)}
 	}
 	if quota, ok := errors.AsType[*quotaError](err); ok {
 		return errorAnswer(http.StatusPreconditionFailed, fmt.Sprintf("quota %s exceeded, current limit: %d", quota.name, quota.limit))

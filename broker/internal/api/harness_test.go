@@ -56,6 +56,12 @@ type broker struct {
 // start starts a broker; change, if not nil, changes its configuration.
 func start(t testing.TB, change func(*Config)) *broker {
 	t.Helper()
+	return startOver(t, nil, change)
+}
+
+// startOver is start that changes the configuration of deliveries too.
+func startOver(t testing.TB, changeDelivery func(*delivery.Config), change func(*Config)) *broker {
+	t.Helper()
 	b := &broker{t: t, log: &logBuffer{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	b.database = pgtest.URL(t)
 	poolConfig, err := pgxpool.ParseConfig(b.database)
@@ -78,9 +84,13 @@ func start(t testing.TB, change func(*Config)) *broker {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.engine.Stop)
-	b.delivery, err = delivery.Open(t.Context(), pool, delivery.Config{
+	deliveryConfig := delivery.Config{
 		Client: egress.New(egress.Config{Policy: egress.Policy{Loopback: true}}), Logger: logger, StopGrace: time.Second,
-	})
+	}
+	if changeDelivery != nil {
+		changeDelivery(&deliveryConfig)
+	}
+	b.delivery, err = delivery.Open(t.Context(), pool, deliveryConfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,12 @@ func (e *edge) getQuotaV1(*call) (answer, error) {
 		MaxTopics: unbounded, MaxEndpointsPerTopic: int64(e.maxEndpoints()), MaxMessageSize: e.cfg.MaxBody, MaxRetries: unbounded, MaxSchedules: unbounded,
 		MaxRequestsPerDay: unbounded, Retention: wholeSeconds(limits.LogRetention), Timeout: wholeSeconds(limits.Timeout), MaxDelay: unbounded,
 	}
+	if limits.MaxTopics > 0 {
+		q.MaxTopics = int64(limits.MaxTopics)
+	}
+	if limits.MaxSchedules > 0 {
+		q.MaxSchedules = int64(limits.MaxSchedules)
+	}
 	if e.cfg.MaxRetries > 0 {
 		q.MaxRetries = int64(e.cfg.MaxRetries)
 	}

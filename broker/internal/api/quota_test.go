@@ -3,8 +3,11 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 )
 
 func TestQuota(t *testing.T) {
@@ -52,5 +55,70 @@ func TestQuota(t *testing.T) {
 	b.ask(200, "GET", "/v2/messages/"+out.MessageID, "", &m)
 	if m.MaxRetries != 2 {
 		t.Errorf("%+v", m)
+	}
+}
+
+// TestQuotaOfTopicsAndSchedules refuses what is one too many, by every way in which one is made; what is there can be
+// changed, and what is deleted makes room.
+func TestQuotaOfTopicsAndSchedules(t *testing.T) {
+	t.Parallel()
+	b, h := startOver(t, func(c *delivery.Config) { c.MaxTopics, c.MaxSchedules = 2, 2 }, nil), newHook(t, 200)
+	var q quotaV1
+	b.ask(200, "GET", "/v1/quota", "", &q)
+	if q.MaxTopics != 2 || q.MaxSchedules != 2 {
+		t.Errorf("%+v", q)
+	}
+	refused := func(r reply, quota string) {
+		t.Helper()
+		if want := "quota " + quota + " exceeded, current limit: 2"; r.status != 412 || r.errorText(t) != want {
+			t.Errorf("%d %s, want 412 %s", r.status, r.body, want)
+		}
+	}
+	endpoint := `{"endpoints":[{"url":"` + h.URL + `"}]}`
+	b.ask(201, "POST", "/v1/topics", `{"name":"one"}`, nil)
+	b.ask(200, "POST", "/v2/topics/two/endpoints", endpoint, nil)
+	refused(b.do("POST", "/v1/topics", `{"name":"three"}`), "maxTopics")
+	refused(b.do("POST", "/v2/topics/three/endpoints", endpoint), "maxTopics")
+	b.ask(404, "GET", "/v2/topics/three", "", nil)
+	b.ask(200, "POST", "/v2/topics/one/endpoints", endpoint, nil)
+	b.ask(409, "POST", "/v1/topics", `{"name":"one"}`, nil)
+	b.ask(200, "DELETE", "/v2/topics/two", "", nil)
+	b.ask(200, "POST", "/v2/topics/three/endpoints", endpoint, nil)
+
+	put := func(path, id string) reply {
+		t.Helper()
+		return b.publish(path+h.URL, "x", "Upstash-Cron", "0 0 1 1 *", "Upstash-Schedule-Id", id, "Upstash-Deduplication-Id", path[1:3]+id)
+	}
+	if r := put("/v2/schedules/", "a"); r.status != 200 {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := put("/v1/publish/", "b"); r.status != 201 {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	refused(put("/v2/schedules/", "c"), "maxSchedules")
+	refused(put("/v1/publish/", "d"), "maxSchedules")
+	refused(put("/v1/publish/", "d"), "maxSchedules") // its deduplication id is free
+	if r := b.publish("/v2/schedules/"+h.URL, "y", "Upstash-Cron", "0 0 1 1 *", "Upstash-Schedule-Id", "a"); r.status != 200 {
+		t.Errorf("a replacement: %d %s", r.status, r.body)
+	}
+	b.ask(200, "DELETE", "/v2/schedules/a", "", nil)
+
+	// Of many at once only one gets the place.
+	var wg sync.WaitGroup
+	var got [20]reply
+	for i := range got {
+		wg.Go(func() { got[i] = put("/v2/schedules/", fmt.Sprint("e", i)) })
+	}
+	wg.Wait()
+	made := 0
+	for _, r := range got {
+		if r.status == 200 {
+			made++
+		} else {
+			refused(r, "maxSchedules")
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d schedules were made, there was room for 1", made)
 	}
 }

@@ -37,6 +37,9 @@ func refusal(err error) string {
 	if _, quota := errors.AsType[*quotaError](err); quota {
 		return refusedQuota
 	}
+	if _, quota := errors.AsType[*delivery.QuotaError](err); quota {
+		return refusedQuota
+	}
 	if _, wrong := errors.AsType[*request.Error](err); wrong {
 		return refusedInvalid
 	}

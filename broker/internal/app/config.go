@@ -208,6 +208,10 @@ type Config struct {
 	// CleanupEnabled removes such partitions. Variable QUEEN_PARTITION_CLEANUP_ENABLED; default true.
 	CleanupEnabled bool
 
+	// PublishMaxTopics and PublishMaxSchedules bound how many of them there may be. Variables POSTHORN_PUBLISH_MAX_TOPICS and
+	// POSTHORN_PUBLISH_MAX_SCHEDULES; default 0, no bound.
+	PublishMaxTopics    int
+	PublishMaxSchedules int
 	// PublishMaxEndpoints bounds the endpoints of one topic. Variable POSTHORN_PUBLISH_MAX_ENDPOINTS; default 100;
 	// 0 means the default.
 	PublishMaxEndpoints int

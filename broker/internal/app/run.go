@@ -189,6 +189,8 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger, out 
 		BackoffFactor:    cfg.PublishBackoff,
 		DedupWindow:      cfg.PublishDedupWindow,
 		LogRetention:     cfg.PublishLogRetention,
+		MaxTopics:        cfg.PublishMaxTopics,
+		MaxSchedules:     cfg.PublishMaxSchedules,
 		DeadRetention:    cfg.PublishDeadRetention,
 		CurrentKey:       cfg.CurrentSigningKey,
 		NextKey:          cfg.NextSigningKey,

@@ -93,6 +93,8 @@ func (c *Config) settings() []*setting {
 		{env: []string{"PARTITION_CLEANUP_DAYS"}, value: integer[int]{&c.CleanupDays, 0, 36_500}, usage: "`days` that an empty and idle partition stays; 0 = 30"},
 		{env: []string{"QUEEN_PARTITION_CLEANUP_ENABLED"}, value: boolean{&c.CleanupEnabled}, usage: "remove partitions that are empty and idle"},
 
+		{env: []string{"POSTHORN_PUBLISH_MAX_TOPICS"}, value: integer[int]{&c.PublishMaxTopics, 0, math.MaxInt32}, usage: "most topics; 0 = no bound"},
+		{env: []string{"POSTHORN_PUBLISH_MAX_SCHEDULES"}, value: integer[int]{&c.PublishMaxSchedules, 0, math.MaxInt32}, usage: "most schedules; 0 = no bound"},
 		{env: []string{"POSTHORN_PUBLISH_MAX_ENDPOINTS"}, value: integer[int]{&c.PublishMaxEndpoints, 0, 4096}, usage: "most endpoints of one topic; 0 = 100"},
 		{env: []string{"POSTHORN_PUBLISH_RETRIES"}, value: integer[int]{&c.PublishRetries, 0, math.MaxInt32}, usage: "retries of a message that does not say; 0 = none"},
 		{env: []string{"POSTHORN_PUBLISH_MAX_RETRIES"}, value: integer[int]{&c.PublishMaxRetries, 0, math.MaxInt32}, usage: "most retries of a message; 0 = no bound"},

@@ -31,6 +31,8 @@ type Config struct {
 	DedupWindow     time.Duration // how long an id counts as a duplicate; default 90 days
 	LogRetention    time.Duration // how long log entries and what they refer to are kept; default 3 days, at least 60 s
 	DeadRetention   time.Duration // how long dead letters and their messages are kept; default 90 days
+	MaxTopics       int           // how many topics there may be; default no bound
+	MaxSchedules    int           // how many schedules there may be; default no bound
 	Memory          int64         // bytes of messages that wait or are being sent; default 256 MiB
 	StopGrace       time.Duration // how long attempts may finish when the engine stops; default 5 s
 
@@ -214,10 +216,14 @@ func (e *Engine) enter() bool {
 type Limits struct {
 	Timeout      time.Duration // of an attempt
 	LogRetention time.Duration
+	MaxTopics    int // 0 means no bound, here and below
+	MaxSchedules int
 }
 
 // Limits are the engine's bounds, defaults filled in.
-func (e *Engine) Limits() Limits { return Limits{e.cfg.Timeout, e.cfg.LogRetention} }
+func (e *Engine) Limits() Limits {
+	return Limits{e.cfg.Timeout, e.cfg.LogRetention, e.cfg.MaxTopics, e.cfg.MaxSchedules}
+}
 
 // Now estimates the database's time, the test clock's offset included.
 func (e *Engine) Now() time.Time { return e.clock.Now() }

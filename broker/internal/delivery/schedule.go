@@ -88,10 +88,12 @@ on conflict (id) do update set
     cron = excluded.cron, destination = excluded.destination, next_at = excluded.next_at, paused = false,
     method = excluded.method, header = excluded.header, settings = excluded.settings, label = excluded.label,
     body = excluded.body, queue = excluded.queue, flow = null, flow_key = excluded.flow_key, delay = excluded.delay,
-    caller_ip = excluded.caller_ip, error = null`
+    caller_ip = excluded.caller_ip, error = null
+returning xmax = 0`
 
 // PutSchedule creates a schedule, or replaces all of the one with its id. With a deduplication id that counts as a
-// duplicate it changes nothing and returns the id of the original, or the original's messages.
+// duplicate it changes nothing and returns the id of the original, or the original's messages. The error is a QuotaError when
+// there are as many as there may be.
 func (e *Engine) PutSchedule(ctx context.Context, s Schedule, dedupID string) (original Accepted, err error) {
 	expression, err := cron.Parse(s.Cron)
 	if err != nil {
@@ -129,10 +131,17 @@ func (e *Engine) PutSchedule(ctx context.Context, s Schedule, dedupID string) (o
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, sqlPutSchedule, s.ID, expression.String(), s.Destination.String(), expression.Next(now), now, method,
-			encodeHeader(m.Header), settings, optional(m.Label), body, optional(m.Queue), optional(m.FlowKey), m.Delay, m.CallerIP)
+		var created bool
+		err = tx.QueryRow(ctx, sqlPutSchedule, s.ID, expression.String(), s.Destination.String(), expression.Next(now), now, method,
+			encodeHeader(m.Header), settings, optional(m.Label), body, optional(m.Queue), optional(m.FlowKey), m.Delay, m.CallerIP).Scan(&created)
+		if err == nil && created {
+			err = checkCount(ctx, tx, "schedule", maxSchedules, e.cfg.MaxSchedules)
+		}
 		return err
 	})
+	if _, full := errors.AsType[*QuotaError](err); full {
+		return Accepted{}, err
+	}
 	if err != nil {
 		return Accepted{}, e.unavailable("create a schedule", err)
 	}

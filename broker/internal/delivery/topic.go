@@ -64,13 +64,6 @@ var (
 	ErrEndpointUsed = errors.New("the topic has an endpoint of that url or name")
 )
 
-// TooManyEndpointsError says how many endpoints a topic may have.
-type TooManyEndpointsError struct{ Limit int }
-
-func (e *TooManyEndpointsError) Error() string {
-	return fmt.Sprintf("a topic has at most %d endpoints", e.Limit)
-}
-
 const sqlTopics = `
 select t.id, t.name, t.header, t.created_at, t.updated_at, p.id, p.name, p.url
 from topic t left join topic_endpoint p on p.topic_id = t.id
@@ -142,7 +135,7 @@ func (e *Engine) topicError(doing string, err error) error {
 	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTopicExists) || errors.Is(err, ErrEndpointUsed) {
 		return err
 	}
-	if _, ok := errors.AsType[*TooManyEndpointsError](err); ok {
+	if _, ok := errors.AsType[*QuotaError](err); ok {
 		return err
 	}
 	return e.unavailable(doing, err)
@@ -171,6 +164,9 @@ func (e *Engine) CreateTopic(ctx context.Context, name string) (t Topic, err err
 		}
 		if tag.RowsAffected() == 0 {
 			return ErrTopicExists
+		}
+		if err := checkCount(ctx, tx, "topic", maxTopics, e.cfg.MaxTopics); err != nil {
+			return err
 		}
 		t, err = topic(ctx, tx, name)
 		return err
@@ -249,8 +245,14 @@ insert into topic_endpoint (id, topic_id, name, url, created_at) select $1, $2, 
 // name that is given; one whose name is there already takes the url. At most limit endpoints may be in the topic then.
 func (e *Engine) UpsertEndpoints(ctx context.Context, name string, endpoints []Endpoint, limit int) error {
 	return e.changeTopic(ctx, "add endpoints", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, sqlCreateTopic, newID(), name); err != nil {
+		created, err := tx.Exec(ctx, sqlCreateTopic, newID(), name)
+		if err != nil {
 			return err
+		}
+		if created.RowsAffected() > 0 {
+			if err := checkCount(ctx, tx, "topic", maxTopics, e.cfg.MaxTopics); err != nil {
+				return err
+			}
 		}
 		var id uuid.UUID
 		if err := tx.QueryRow(ctx, sqlLockTopic, name).Scan(&id); err != nil {
@@ -267,7 +269,7 @@ func (e *Engine) UpsertEndpoints(ctx context.Context, name string, endpoints []E
 		if err := checkEndpoints(ctx, tx, id, limit); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, sqlTouchTopic, id)
+		_, err = tx.Exec(ctx, sqlTouchTopic, id)
 		return err
 	})
 }
@@ -298,7 +300,7 @@ func checkEndpoints(ctx context.Context, tx pgx.Tx, topicID uuid.UUID, limit int
 		return err
 	}
 	if n > limit {
-		return &TooManyEndpointsError{limit}
+		return &QuotaError{maxEndpoints, limit}
 	}
 	return nil
 }

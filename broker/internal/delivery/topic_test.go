@@ -51,7 +51,7 @@ func TestTopicsOfVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("a name moves", "b=https://a", "=https://b2")
-	quota, ok := errors.AsType[*TooManyEndpointsError](upsert(3, Endpoint{URL: "https://c"}, Endpoint{URL: "https://d"}))
+	quota, ok := errors.AsType[*QuotaError](upsert(3, Endpoint{URL: "https://c"}, Endpoint{URL: "https://d"}))
 	if !ok || quota.Limit != 3 {
 		t.Errorf("four endpoints: %v", quota)
 	}
@@ -96,7 +96,7 @@ func TestTopicsOfVersion1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := errors.AsType[*TooManyEndpointsError](func() error { _, err := e.AddEndpoint(ctx, "news", "https://c", 2); return err }()); !ok {
+	if _, ok := errors.AsType[*QuotaError](func() error { _, err := e.AddEndpoint(ctx, "news", "https://c", 2); return err }()); !ok {
 		t.Error("a third endpoint is added")
 	}
 	if _, err := e.MoveEndpoint(ctx, EndpointID(b.ID), "https://a"); !errors.Is(err, ErrEndpointUsed) {
@@ -152,7 +152,7 @@ func TestEndpointsAreAddedAtOnce(t *testing.T) {
 	for i := range 20 {
 		wait.Go(func() {
 			err := e.UpsertEndpoints(t.Context(), "crowd", []Endpoint{{URL: fmt.Sprint("https://", i)}}, limit)
-			if _, full := errors.AsType[*TooManyEndpointsError](err); err != nil && !full {
+			if _, full := errors.AsType[*QuotaError](err); err != nil && !full {
 				t.Error(err)
 			}
 		})
