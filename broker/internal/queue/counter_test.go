@@ -358,6 +358,27 @@ func TestLagOfManyQueuesIsBounded(t *testing.T) {
 	}
 }
 
+// TestTrafficOfTheMinuteThatHasJustBegun: the end of the time that is asked for is not cut to the second, so that the minute which
+// it lies in counts from its beginning.
+func TestTrafficOfTheMinuteThatHasJustBegun(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), seldom)
+	start := e.Now().Truncate(time.Minute).Add(time.Minute)
+	advance(t, e, start.Sub(e.Now()))
+	push(t, e, item("q", "p", "1"))
+	for to, want := range map[time.Duration][]int64{-time.Minute: {0}, 0: {0, 0}, time.Microsecond: {0, 0, 1}, 999 * time.Millisecond: {0, 0, 1}, time.Second: {0, 0, 1}} {
+		points, err := e.Traffic(t.Context(), queue.TrafficFilter{Queue: "q", From: start.Add(-2 * time.Minute), To: start.Add(to), Step: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pushed := []int64{}
+		for _, p := range points {
+			pushed = append(pushed, p.Pushed)
+		}
+		expect(t, fmt.Sprintf("pushed by minute until %s after the minute began", to), pushed, want)
+	}
+}
+
 // TestTrafficIsWrittenAndKept: what went through stands in the minute in which it did, from all brokers, and old minutes go.
 func TestTrafficIsWrittenAndKept(t *testing.T) {
 	t.Parallel()

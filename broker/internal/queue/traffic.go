@@ -214,7 +214,7 @@ func (e *Engine) Traffic(ctx context.Context, f TrafficFilter) ([]TrafficPoint, 
 	}
 	step := int64(f.Step / time.Second)
 	from := f.From.Unix() - f.From.Unix()%step
-	to := f.To.Unix()
+	to := f.To.Add(time.Second - 1).Unix() // what begins within the second of the end is before the end
 	points := []TrafficPoint{}
 	for at := from; at < to; at += step {
 		points = append(points, TrafficPoint{At: time.Unix(at, 0).UTC()})
