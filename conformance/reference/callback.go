@@ -2,6 +2,7 @@ package reference
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 )
 
@@ -94,8 +95,6 @@ func (c *callback) message(t *task, body []byte, b *Broker) outgoing {
 	if c.method != "" && !b.has(CallbackMethodIgnored) {
 		m.method = c.method
 	}
-	for name, values := range c.header {
-		m.header[name] = values
-	}
+	maps.Copy(m.header, c.header)
 	return m
 }

@@ -71,9 +71,6 @@ const alarmHorizon = time.Minute
 
 // setAlarm sees to what becomes due without anybody asking.
 func (b *Broker) setAlarm() {
-	if b.has(NothingDelivered) {
-		return
-	}
 	var next time.Time
 	for _, t := range b.pending {
 		if t.due.After(b.now()) && (next.IsZero() || t.due.Before(next)) {

@@ -174,9 +174,7 @@ func (b *Broker) accept(id string, messages ...outgoing) acceptance {
 		b.remember(id, fresh)
 		original = fresh
 	}
-	if !b.has(NothingDelivered) {
-		b.startDue()
-	}
+	b.startDue()
 	return original
 }
 
@@ -190,6 +188,9 @@ func (b *Broker) takeIn(p *publication) {
 	}
 	if p.first.Before(p.created) {
 		p.first = p.created
+		if b.has(PastTimesWait) {
+			p.first = p.created.Add(2 * alarmHorizon)
+		}
 	}
 	for i, at := range p.targets {
 		t := &task{publication: p, target: at, index: i, due: p.first}

@@ -29,7 +29,7 @@ const (
 	PublishDuplicateNewID      Mutation = "publish-duplicate-new-id"      // a duplicate carries a new id
 	PublishAnswers200          Mutation = "publish-answers200"            // a publish is answered 200
 	PublishBodyTrimmed         Mutation = "publish-body-trimmed"          // white space around a body is dropped
-	NothingDelivered           Mutation = "nothing-delivered"             // due messages wait for the clock
+	PastTimesWait              Mutation = "past-times-wait"               // a message whose Upstash-Not-Before is past waits for the clock
 	RetriedFromOne             Mutation = "retried-from-one"              // Upstash-Retried counts the attempt itself
 	RedirectsSucceed           Mutation = "redirects-succeed"             // a redirect is a success
 	FailureNotLogged           Mutation = "failure-not-logged"            // the end of a message that failed is not logged
@@ -69,7 +69,7 @@ const (
 	BodyNotRedacted            Mutation = "body-not-redacted"             // a redacted body is shown
 	BinaryBodyAsText           Mutation = "binary-body-as-text"           // a body that is not UTF-8 is shown as text
 	MessagesOldestFirst        Mutation = "messages-oldest-first"         // messages are listed oldest first
-	MessagesPageOverlaps       Mutation = "messages-page-overlaps"        // a page of messages begins with the last one of the page before
+	MessagesOnePage            Mutation = "messages-one-page"             // the list of messages has one page
 	TaskNextMissing            Mutation = "task-next-missing"             // a task does not tell when it is tried next
 	TaskErrorMissing           Mutation = "task-error-missing"            // a task does not tell its last error
 	TaskReadDiffers            Mutation = "task-read-differs"             // a task that is read is always new
@@ -81,6 +81,7 @@ const (
 	EventsOnePage              Mutation = "events-one-page"               // the log of version 1 has one page
 	LogsAliasEmpty             Mutation = "logs-alias-empty"              // the other name of the log of version 1 is empty
 	StateFilterIgnored         Mutation = "state-filter-ignored"          // the log is not filtered by state
+	EventsWithoutAnswer        Mutation = "events-without-answer"         // an entry of the log does not tell what was answered
 	OrderIgnored               Mutation = "order-ignored"                 // the log comes latest first
 	CursorAtEnd                Mutation = "cursor-at-end"                 // the last page of the log has a cursor
 	LogsKeyEmpty               Mutation = "logs-key-empty"                // the key logs holds nothing
@@ -91,6 +92,14 @@ var publishMutations = []Mutation{
 	CompoundDelayCut, PublishNotBeforeIgnored, ContentTypeInvented, MethodIgnored, ForwardIgnored, AllForwarded, RetriesIgnored, OneRetryMore,
 	DedupIDUnchecked, ContentDedupIgnored, ContentDedupIgnoresHeaders, ContentDedupIgnoresBody, ContentDedupIgnoresURL, PublishWindowDoubled,
 	PublishWindowHalved, PublishDedupIgnored, PublishDuplicateDelivered, PublishDuplicateNewID, PublishAnswers200, PublishBodyTrimmed,
-	NothingDelivered, RetriedFromOne, RedirectsSucceed, FailureNotLogged, BackoffSlower, BackoffFaster, UnknownMessageEmpty,
+	PastTimesWait, RetriedFromOne, RedirectsSucceed, FailureNotLogged, BackoffSlower, BackoffFaster, UnknownMessageEmpty,
 	DeliveredForgotten, MessageMethodWrong, CancelNotLogged, CancelDoesNothing, LogsOfAll,
+	MessageIDPerAttempt, SignedWithoutBody, SignedForHost, NonRetryableRetried, CallbackAtEnd, FailureCallbackEarly,
+	CallbackStatusMissing, CallbackWithoutDLQ, CallbackBodyPlain, CallbackHeadersIgnored, CallbackMethodIgnored, RetryDelayIgnored,
+	RetryDelayFromOne, RetryDelaySeconds, RetryAfterIgnored, RetryAfterLoses, HeaderForwardIgnored, TokenForwarded,
+	ContentDedupLikeV1, ContentDedupIgnoresType, BatchQueuesReversed, BatchAnswersReversed, BatchStopsAtError, BatchQueueIgnored, EventsWithoutAnswer,
+	HeadersNotRedacted, BodyNotRedacted, BinaryBodyAsText, MessagesOldestFirst, MessagesOnePage, TaskNextMissing,
+	TaskErrorMissing, TaskReadDiffers, CompletedCancelled, CompletedCounted, SelectorFirstValue, SelectorsWiden,
+	UnknownSelectorIgnored, EventsOnePage, LogsAliasEmpty, StateFilterIgnored, OrderIgnored, CursorAtEnd,
+	LogsKeyEmpty,
 }

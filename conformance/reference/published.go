@@ -244,15 +244,13 @@ func (b *Broker) listMessagesV1(w http.ResponseWriter, r *http.Request, _ map[st
 	if !b.has(MessagesOldestFirst) {
 		slices.Reverse(all)
 	}
-	page, cursor, err := cut(all, r.URL.Query().Get("cursor"), pageV1, func(p *publication) int {
-		if b.has(MessagesPageOverlaps) && p.seq < len(all) {
-			return p.seq + 1
-		}
-		return p.seq
-	})
+	page, cursor, err := cut(all, r.URL.Query().Get("cursor"), pageV1, func(p *publication) int { return p.seq })
 	if err != nil {
 		b.writeError(w, err)
 		return
+	}
+	if b.has(MessagesOnePage) {
+		cursor = ""
 	}
 	lines := []map[string]any{}
 	for _, p := range page {
@@ -604,7 +602,7 @@ func (b *Broker) shownEvent(e entry) map[string]any {
 	if p.timeout > 0 {
 		line["timeout"] = p.timeout.Milliseconds()
 	}
-	if e.reply != nil && e.reply.status != 0 {
+	if e.reply != nil && e.reply.status != 0 && !b.has(EventsWithoutAnswer) {
 		maps.Copy(line, map[string]any{
 			"responseStatus": e.reply.status, "responseHeaders": e.reply.header, "responseHeader": e.reply.header,
 			"responseBody": base64.StdEncoding.EncodeToString(e.reply.body[:min(len(e.reply.body), 64<<10)]),

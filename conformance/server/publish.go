@@ -274,6 +274,20 @@ var _ = suite.Requirement("publishV1.success", func(ctx context.Context, t *suit
 	}
 }, suite.WireOnly)
 
+var _ = suite.Requirement("publishV1.signature", func(ctx context.Context, t *suite.Target) {
+	hook := t.Hook(500)
+	const rest, body = "/a//b?c=%20d", "a \x00 body"
+	id := publishAccepted(ctx, t, hook.URL+rest, body, retriedAtOnce("Upstash-Retries", "1")...)
+	got := hook.Await(ctx, 2)
+	outcome := t.Call(ctx, "getSigningKeys", suite.Args{})
+	var keys struct{ Current string }
+	decode(outcome.Body, &keys)
+	for _, d := range got {
+		Expect(verified(d, hook.URL+rest, keys.Current)).To(BeEmpty(), "what is wrong with the signature")
+		Expect(d.Header.Get("Upstash-Message-Id")).To(Equal(id))
+	}
+}, suite.WireOnly)
+
 var _ = suite.Requirement("publishV1.retried", func(ctx context.Context, t *suite.Target) {
 	got := attempts(ctx, t, 500, "Upstash-Retries", "2")
 	Expect(got).To(HaveLen(3))
