@@ -320,16 +320,8 @@ func writeExpectations(t *testing.T, old, seen expected) {
 	}
 }
 
-// inPart are the capabilities that specs use for some of the requirements that need them: of those a spec is welcome, not
-// asked for.
-var inPart = []string{suite.CapabilityWebhooks}
-
-func testedInPart(needs []string) bool {
-	return slices.ContainsFunc(needs, func(need string) bool { return slices.Contains(inPart, need) })
-}
-
 // TestEveryMustHasASpec holds the suite to the API description: a MUST has a spec, or it is untestable, or it needs a
-// capability that this version of the suite does not exercise, or only in part.
+// capability that this version of the suite does not exercise.
 func TestEveryMustHasASpec(t *testing.T) {
 	tested := map[string]bool{}
 	for _, spec := range suite.Specs() {
@@ -339,7 +331,7 @@ func TestEveryMustHasASpec(t *testing.T) {
 		}
 	}
 	for _, requirement := range suite.Description().Requirements() {
-		if requirement.Level != "MAY" && exercised(requirement.Needs) && requirement.Untestable == "" && !tested[requirement.ID] && !testedInPart(requirement.Needs) {
+		if requirement.Level != "MAY" && exercised(requirement.Needs) && requirement.Untestable == "" && !tested[requirement.ID] {
 			t.Errorf("%s has no spec", requirement.ID)
 		}
 	}
@@ -362,14 +354,7 @@ func TestEveryMustHasAMutation(t *testing.T) {
 			caught[effect] = true
 		}
 	}
-	tested := map[string]bool{}
-	for _, spec := range suite.Specs() {
-		tested[spec.ID()] = true
-	}
 	for _, requirement := range suite.Description().Requirements() {
-		if testedInPart(requirement.Needs) && !tested[requirement.ID] {
-			continue
-		}
 		if requirement.Level != "MUST" || !exercised(requirement.Needs) || requirement.Untestable != "" {
 			continue
 		}

@@ -156,12 +156,6 @@ var notTestedYet = map[string]string{
 	"restart": "the suite does not restart its target",
 }
 
-// testedInPart lists capabilities that conformance specs use for some of the requirements that need them, and why not for
-// all. Of those requirements a spec is welcome, not asked for.
-var testedInPart = map[string]string{
-	"webhooks": "the reference broker publishes, reads, cancels and logs in version 1; the rest of publishing is tested in the broker",
-}
-
 // Specs checks that every MUST that can be tested is tested by a conformance spec below dir, a call of Requirement with
 // its id, and that no spec tests what is not required or is said to be untestable.
 func Specs(s Subject, dir string) ([]Problem, error) {
@@ -189,9 +183,7 @@ func Specs(s Subject, dir string) ([]Problem, error) {
 	for _, r := range s.Requirements {
 		required[r.ID] = true
 		later := slices.ContainsFunc(r.Needs, func(need string) bool { return notTestedYet[need] != "" })
-		inPart := slices.ContainsFunc(r.Needs, func(need string) bool { return testedInPart[need] != "" })
 		switch {
-		case inPart && !tested[r.ID] && r.Untestable == "":
 		case later && tested[r.ID]:
 			p.add("requirement "+r.ID, "is tested although the drift check lists a capability it needs as not tested yet")
 		case later:
