@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -193,8 +194,8 @@ func parseQueueTarget(name string) (queue, partition string, err error) {
 	return queue, partition, err
 }
 
-// enqueue puts a message into an ordered queue. The message's id is the transaction id, so that a repeated attempt is a
-// duplicate there.
+// enqueue puts a message into an ordered queue. Its deduplication id is the transaction id, and without one the message's id
+// is, so that a repeated attempt is a duplicate there.
 func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
 	if e.cfg.Queues == nil {
 		o.final, o.err = true, "there are no queues here"
@@ -205,7 +206,11 @@ func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
 		o.final, o.err = true, err.Error()
 		return unknown
 	}
-	if err := e.cfg.Queues.Deliver(ctx, queue, partition, MessageID(o.message.ID), json.RawMessage(o.message.Body)); err != nil {
+	transaction := o.message.TransactionID
+	if transaction == "" {
+		transaction = MessageID(o.message.ID)
+	}
+	if err := e.cfg.Queues.Deliver(ctx, queue, partition, transaction, json.RawMessage(o.message.Body)); err != nil {
 		o.err = "the queue did not take the message: " + err.Error()
 		return unknown
 	}
@@ -244,6 +249,16 @@ func errorText(ctx context.Context, err error, timeout time.Duration) string {
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		bare := *lookup
+		bare.Server = ""
+		return bare.Error()
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Source != nil {
+		bare := *op
+		bare.Source = nil
+		return bare.Error()
 	}
 	return err.Error()
 }

@@ -44,6 +44,9 @@ type Settings struct {
 	Redact     string        `json:"redact,omitempty"`     // what is not shown, as Upstash-Redact-Fields says it; "" means nothing
 	Flow       FlowLimits    `json:"flow,omitzero"`        // values for the flow control key
 
+	TopicID       string `json:"topicId,omitempty"`       // of the group that Topic names; "" means none
+	TransactionID string `json:"transactionId,omitempty"` // in the ordered queue that is the target; "" means the message's id
+
 	Callback        *Callback `json:"callback,omitempty"`        // told of every attempt; nil means nobody
 	FailureCallback *Callback `json:"failureCallback,omitempty"` // told when the message failed; nil means nobody
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -88,6 +89,8 @@ func newUnit(p Publish) (*unit, error) {
 			return nil, errNoTarget
 		case len(m.Targets) > MaxTargets:
 			return nil, errTooManyTargets
+		case p.DedupID != "" && strings.HasPrefix(m.Targets[0].URL, queueScheme): // publish contract, section 1
+			m.TransactionID = p.DedupID
 		}
 		u.add(&Stored{Message: m, ID: newID()})
 	}
