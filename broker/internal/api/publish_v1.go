@@ -140,6 +140,7 @@ func shownV1(m *delivery.Stored) messageV1 {
 	header, body := redacted(m)
 	out := messageV1{
 		MessageID:       delivery.MessageID(m.ID),
+		TopicID:         m.TopicID,
 		TopicName:       m.Topic,
 		EndpointID:      m.Targets[0].EndpointID,
 		DestinationType: "url",

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 )
 
 // TestPublishV2 answers as version 2 does, and delivers.
@@ -89,7 +91,7 @@ func TestPublishTopic(t *testing.T) {
 	}
 	var m messageV1
 	b.ask(200, "GET", "/v1/messages/"+id, "", &m)
-	if m.DestinationType != "topic" || m.TopicName != "news" {
+	if m.DestinationType != "topic" || m.TopicName != "news" || m.TopicID != delivery.TopicID(topic) {
 		t.Errorf("%+v", m)
 	}
 }

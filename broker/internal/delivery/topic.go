@@ -55,7 +55,7 @@ func (t *Topic) withDefaults(h http.Header) http.Header {
 
 // Aim sends a message to the topic.
 func (t *Topic) Aim(m *Message) {
-	m.Topic, m.Targets, m.Header = t.Name, t.Targets(), t.withDefaults(m.Header)
+	m.Topic, m.TopicID, m.Targets, m.Header = t.Name, TopicID(t.ID), t.Targets(), t.withDefaults(m.Header)
 }
 
 // Errors of topics.
