@@ -155,6 +155,9 @@ func (c *Client) Do(ctx context.Context, req Request) (Response, error) {
 	}
 	defer answer.Body.Close()
 	out := Response{Status: answer.StatusCode, Header: answer.Header}
+	if answer.StatusCode == http.StatusSwitchingProtocols {
+		return out, nil // what follows is no body, and ctx bounds no read of it
+	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, req.MaxBody+1))
 	if int64(len(body)) > req.MaxBody {
 		body, out.Cut = body[:req.MaxBody], true

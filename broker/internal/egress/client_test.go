@@ -283,3 +283,40 @@ func TestTrustAlso(t *testing.T) {
 		t.Error("a file without certificates is accepted")
 	}
 }
+
+// TestSwitchedProtocols: whoever switches protocols and says nothing more has answered. Nothing bounds reads of such a connection.
+func TestSwitchedProtocols(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	server, _ := watched(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = conn.Read(make([]byte, 1)) // until the client closes the connection
+		close(held)
+	})
+	c := New(Config{Policy: Policy{Loopback: true}})
+	defer c.Close()
+	answered := make(chan Response, 1)
+	go func() {
+		answer, err := c.Do(t.Context(), Request{Method: http.MethodPost, URL: mustURL(t, server.URL), Body: []byte("x"), MaxBody: 10})
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- answer
+	}()
+	select {
+	case answer := <-answered:
+		if answer.Status != http.StatusSwitchingProtocols || len(answer.Body) != 0 {
+			t.Errorf("%+v", answer)
+		}
+		<-held
+	case <-time.After(10 * time.Second):
+		server.CloseClientConnections()
+		t.Error("the client still reads")
+	}
+}
