@@ -280,7 +280,7 @@ func (e *edge) overriding(c *call) (override func(*delivery.Message), q url.Valu
 	if err != nil {
 		return nil, nil, err
 	}
-	has := func(name string) bool { return p.get(name) != "" }
+	has := func(name string) bool { return p.list(name) != "" }
 	return func(m *delivery.Message) {
 		maps.Copy(m.Header, o.Header)
 		m.Delay, m.NotBefore = o.Delay, o.NotBefore

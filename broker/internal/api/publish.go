@@ -58,6 +58,11 @@ func callerIP(c *call) string {
 // get is a header without white space around it; "" when it was not given.
 func (p *publishing) get(name string) string { return strings.TrimSpace(p.header.Get(name)) }
 
+// list is a header that is a list, which may come in several lines, as one with commas; "" when it was not given.
+func (p *publishing) list(name string) string {
+	return strings.Trim(strings.Join(p.header.Values(name), ","), ", \t")
+}
+
 // message reads everything but where the message goes.
 func (e *edge) message(p publishing) (delivery.Message, error) {
 	m := delivery.Message{Body: p.body, CallerIP: p.callerIP}
@@ -65,7 +70,7 @@ func (e *edge) message(p publishing) (delivery.Message, error) {
 	if m.Queue, err = p.deliveryQueue(); err != nil {
 		return m, err
 	}
-	flow, err := request.ParseFlowControl(p.get("Upstash-Flow-Control-Key"), p.get("Upstash-Flow-Control-Value"))
+	flow, err := request.ParseFlowControl(p.get("Upstash-Flow-Control-Key"), p.list("Upstash-Flow-Control-Value"))
 	if err != nil {
 		return m, err
 	}
@@ -95,7 +100,7 @@ func (e *edge) message(p publishing) (delivery.Message, error) {
 			m.NotBefore = time.Time{} // at once
 		}
 	}
-	if labels := p.get("Upstash-Label"); labels != "" {
+	if labels := p.list("Upstash-Label"); labels != "" {
 		list, err := request.ParseLabels(labels)
 		if err != nil {
 			return m, err
@@ -140,7 +145,7 @@ func (e *edge) settings(p publishing) (delivery.Settings, error) {
 			return s, err
 		}
 	}
-	if s.Redact = p.get("Upstash-Redact-Fields"); s.Redact != "" {
+	if s.Redact = p.list("Upstash-Redact-Fields"); s.Redact != "" {
 		if _, err := request.ParseRedaction(s.Redact); err != nil {
 			return s, err
 		}

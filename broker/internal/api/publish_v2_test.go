@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -50,6 +51,34 @@ func TestPublishV2(t *testing.T) {
 		t.Errorf("%+v", page)
 	}
 	b.ask(404, "DELETE", "/v2/messages/"+out.MessageID, "", nil)
+}
+
+// TestRepeatedLists takes a header that is a list as a whole when it comes in several lines, as HTTP has it: above all, everything
+// that was to be hidden is hidden.
+func TestRepeatedLists(t *testing.T) {
+	t.Parallel()
+	b, h := start(t, nil), newHook(t, 200)
+	headers := []string{
+		"Upstash-Label", "one", "Upstash-Label", " two, three", "Upstash-Redact-Fields", "body", "Upstash-Redact-Fields", "header[X-Key]", "Upstash-Forward-X-Key", "secret",
+		"Upstash-Flow-Control-Key", "k", "Upstash-Flow-Control-Value", "parallelism=2", "Upstash-Flow-Control-Value", "rate=7", "Upstash-Delay", "1h",
+	}
+	batch := `[{"destination":"` + h.URL + `","body":"secret","headers":{"Upstash-Label":["one","two,three"],"Upstash-Redact-Fields":["body","header[X-Key]"],
+		"Upstash-Forward-X-Key":"secret","Upstash-Flow-Control-Key":"k","Upstash-Flow-Control-Value":["parallelism=2","rate=7"],"Upstash-Delay":"1h"}}]`
+	for name, r := range map[string]reply{"publish": b.publish("/v2/publish/"+h.URL, "secret", headers...), "batch": b.do("POST", "/v2/batch", batch)} {
+		var out publishResult
+		if err := json.Unmarshal(bytes.Trim(r.body, "[]"), &out); err != nil || r.status != 200 {
+			t.Fatalf("%s: %d %s", name, r.status, r.body)
+		}
+		shown := b.do("GET", "/v2/messages/"+out.MessageID, "")
+		var m messageV2
+		if err := json.Unmarshal(shown.body, &m); err != nil || strings.Join(m.Labels, " ") != "one two three" || m.Parallelism != 2 || m.Rate != 7 ||
+			bytes.Contains(shown.body, []byte("secret")) {
+			t.Errorf("%s: %s", name, shown.body)
+		}
+	}
+	if r := b.publish("/v2/publish/"+h.URL, "", "Upstash-Redact-Fields", "body", "Upstash-Redact-Fields", "all"); r.status != 400 {
+		t.Errorf("a second line that is not valid: %d %s", r.status, r.body)
+	}
 }
 
 // TestPublishTopic makes one message per endpoint in version 2, and one with a task per endpoint in version 1.
