@@ -152,6 +152,20 @@ func (c *Client) Publish(ctx context.Context, p Publication) ([]Published, error
 	return c.publish(ctx, "publish", "/v2/publish/", p)
 }
 
+// PublishJSON is Publish of value as JSON, in place of p.Body. The content type is application/json unless p.ContentType names
+// another. The error is that of encoding/json for a value that has no JSON.
+func (c *Client) PublishJSON(ctx context.Context, p Publication, value any) ([]Published, error) {
+	w := newJSONWriter()
+	if err := w.value(value); err != nil {
+		return nil, fmt.Errorf("posthorn: publishJSON: %w", err)
+	}
+	p.Body = w.buf.Bytes()
+	if p.ContentType == "" {
+		p.ContentType = "application/json"
+	}
+	return c.Publish(ctx, p)
+}
+
 // Enqueue is Publish into a delivery queue, whatever p.Queue says. The queue is created with parallelism 1 if need be. Its
 // name is made of letters, digits, dash, underscore and dot.
 func (c *Client) Enqueue(ctx context.Context, queue string, p Publication) ([]Published, error) {

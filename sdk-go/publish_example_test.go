@@ -31,6 +31,24 @@ func ExampleClient_Publish() {
 	// Output: msg_0198f2c14d3a7c109f2b6a1e5d0c7b80 false
 }
 
+// Everybody in a topic is told.
+func ExampleClient_PublishJSON() {
+	server := broker(map[string][]string{"POST /v2/publish/news": {`[{"messageId":"msg_0198f2c14d3a7c109f2b6a1e5d0c7b80","url":"https://example.com/hook"}]`}})
+	defer server.Close()
+	client, err := posthorn.New(server.URL, posthorn.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	messages, err := client.PublishJSON(context.Background(), posthorn.Publication{Destination: "news"}, map[string]int{"orderId": 8891})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range messages {
+		fmt.Println(m.URL)
+	}
+	// Output: https://example.com/hook
+}
+
 func ExampleClient_PublishBatch() {
 	server := broker(map[string][]string{"POST /v2/batch": {`[{"messageId":"msg_0198f2c14d3a7c109f2b6a1e5d0c7b80","url":"https://example.com/hook"},{"error":"topic news not found"}]`}})
 	defer server.Close()

@@ -1,6 +1,7 @@
 package posthorn_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
@@ -27,6 +28,27 @@ func once(t *testing.T, url string) *posthorn.Client {
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// TestPublishJSON sends the value in place of the body, and only a value that is one.
+func TestPublishJSON(t *testing.T) {
+	t.Parallel()
+	s := newScript(t, text(200, `{"messageId":"msg_1","url":"u"}`), text(200, `{"messageId":"msg_2","url":"u"}`))
+	c := once(t, s.URL)
+	got, err := c.PublishJSON(t.Context(), posthorn.Publication{Destination: "news", Body: []byte("not this"), Labels: []string{"l"}}, map[string]any{"a": "<1>"})
+	if e := s.seen[0]; err != nil || got[0].MessageID != "msg_1" || e.Body != `{"a":"<1>"}` || e.Header.Get("Content-Type") != "application/json" || e.Header.Get("Upstash-Label") != "l" {
+		t.Errorf("%+v, %v: %+v", got, err, e)
+	}
+	if _, err := c.PublishJSON(t.Context(), posthorn.Publication{Destination: "news", ContentType: "application/cloudevents+json"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if e := s.seen[1]; e.Body != "null" || e.Header.Get("Content-Type") != "application/cloudevents+json" {
+		t.Errorf("%+v", e)
+	}
+	var unsupported *json.UnsupportedTypeError
+	if _, err := c.PublishJSON(t.Context(), posthorn.Publication{Destination: "news"}, func() {}); !errors.As(err, &unsupported) || len(s.seen) != 2 {
+		t.Errorf("%v after %d requests", err, len(s.seen))
+	}
 }
 
 // TestPublish sends each field in its header, and the body as it is.

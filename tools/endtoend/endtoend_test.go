@@ -168,28 +168,29 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestGoGuide runs the program of the Go guide as it stands there, twice: each run ships an order of its own.
+// TestGoGuide runs the programs of the Go guide as they stand there, twice: each run has messages of its own.
 func TestGoGuide(t *testing.T) {
 	needBroker(t)
 	text, err := os.ReadFile("../../docs/guide/go.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := regexp.MustCompile("(?s)```go\n(.*?)\n```").FindSubmatch(text)
-	prints := regexp.MustCompile("(?s)it prints:\n\n```\n(.*?)```").FindSubmatch(text)
-	if program == nil || prints == nil {
-		t.Fatal("the guide has no program, or does not say what it prints")
-	}
-	file := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(file, program[1], 0o600); err != nil {
-		t.Fatal(err)
+	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)\n```\n.*?```\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(programs) != 2 {
+		t.Fatalf("the guide has %d programs with what they print, want one of queues and one of publishing", len(programs))
 	}
 	t.Setenv("POSTHORN_URL", shared.url)
 	id := regexp.MustCompile(`\d{13}`)
-	want := id.ReplaceAllString(string(prints[1]), "…")
-	for range 2 {
-		if got := run(t, "go", "run", file); id.ReplaceAllString(got, "…") != want {
-			t.Errorf("the program prints\n%s\nthe guide says\n%s", got, prints[1])
+	for _, program := range programs {
+		file := filepath.Join(t.TempDir(), "main.go")
+		if err := os.WriteFile(file, program[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := id.ReplaceAllString(string(program[2]), "…")
+		for range 2 {
+			if got := run(t, "go", "run", file); id.ReplaceAllString(got, "…") != want {
+				t.Errorf("the program prints\n%s\nthe guide says\n%s", got, program[2])
+			}
 		}
 	}
 }
