@@ -14,6 +14,7 @@ import (
 
 	"github.com/posthorn/posthorn/broker/internal/delivery/cron"
 	"github.com/posthorn/posthorn/broker/internal/delivery/request"
+	"github.com/posthorn/posthorn/broker/internal/pg"
 )
 
 // Schedule publishes a message whenever its cron expression ticks.
@@ -361,16 +362,31 @@ func (e *Engine) tickDue(ctx context.Context) (time.Duration, error) {
 	return min(max(next.Sub(now), pollBehind), pollTicks), nil
 }
 
-// tick publishes for some of the schedules that are due and returns for how many. Ticks that were missed while no
-// broker ran are made up for by one.
-func (e *Engine) tick(ctx context.Context) (n int, err error) {
+// tick publishes for some of the schedules that are due and returns for how many. When PostgreSQL refuses to store what one of
+// them holds, each ticks by itself, so that the others do not suffer.
+func (e *Engine) tick(ctx context.Context) (int, error) {
+	n, err := e.tickTogether(ctx, tickLimit)
+	if !pg.BadData(err) {
+		return n, err
+	}
+	for n = 0; n < tickLimit; n++ {
+		if ticked, err := e.tickTogether(ctx, 1); err != nil || ticked == 0 {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// tickTogether publishes for as many schedules as limit says at most, in one transaction. Ticks that were missed while no
+// broker ran are made up for by one. One schedule alone that PostgreSQL does not store the message of publishes nothing and says so.
+func (e *Engine) tickTogether(ctx context.Context, limit int) (n int, err error) {
 	ctx, cancel := e.deadline(ctx)
 	defer cancel()
 	var units []*unit
 	var failures []*string
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		units = nil
-		due, now, err := readDue(ctx, tx)
+		due, now, err := readDue(ctx, tx, limit)
 		if n = len(due); err != nil || n == 0 {
 			return err
 		}
@@ -392,17 +408,17 @@ func (e *Engine) tick(ctx context.Context) (n int, err error) {
 				next := expression.Next(now)
 				nexts[i] = &next
 			}
-			if failures[i] = optional(failure); failure != "" {
-				e.log.Warn("a schedule published nothing", "schedule", s.ID, "error", failure)
-			}
+			failures[i] = optional(failure)
 		}
-		if len(units) > 0 {
-			args, err := acceptArgs(units, e.cfg.DedupWindow)
-			if err != nil {
-				return err
-			}
-			if err := e.tryAccept(ctx, tx, units, args); err != nil {
-				return err
+		switch err := e.publishTicks(ctx, tx, units); {
+		case limit == 1 && pg.BadData(err):
+			units, failures[0] = nil, optional(storable("the message cannot be stored: "+err.Error()))
+		case err != nil:
+			return err
+		}
+		for i, failure := range failures {
+			if failure != nil {
+				e.log.Warn("a schedule published nothing", "schedule", ids[i], "error", *failure)
 			}
 		}
 		_, err = tx.Exec(ctx, sqlTicked, ids, nexts, failures)
@@ -417,8 +433,20 @@ func (e *Engine) tick(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-func readDue(ctx context.Context, tx pgx.Tx) (due []*Schedule, now time.Time, err error) {
-	rows, err := tx.Query(ctx, sqlDueSchedules, tickLimit)
+// publishTicks accepts messages of schedules. When it fails the transaction can go on without them.
+func (e *Engine) publishTicks(ctx context.Context, tx pgx.Tx, units []*unit) error {
+	if len(units) == 0 {
+		return nil
+	}
+	args, err := acceptArgs(units, e.cfg.DedupWindow)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error { return e.tryAccept(ctx, savepoint, units, args) })
+}
+
+func readDue(ctx context.Context, tx pgx.Tx, limit int) (due []*Schedule, now time.Time, err error) {
+	rows, err := tx.Query(ctx, sqlDueSchedules, limit)
 	if err != nil {
 		return nil, now, err
 	}

@@ -251,3 +251,32 @@ func TestScheduleIsDeduplicated(t *testing.T) {
 		t.Errorf("a date that never comes: %v", err)
 	}
 }
+
+// TestPoisonTick: a message that PostgreSQL refuses to store is its schedule's failure. The other schedules tick, and so does
+// that one when its message can be stored.
+func TestPoisonTick(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]string{"bad data": "22021", "more than fits": "54000"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := engine(t, database(t), nil)
+			refuseRowsAs(t, e, "delivery_message", `new.schedule_id = 's'`, code)
+			good, bad := newSink(t, nil), newSink(t, nil)
+			put(t, e, Schedule{ID: "s", Cron: monthly, Destination: toURL(bad.URL)})
+			for _, id := range []string{"r", "t"} {
+				put(t, e, Schedule{ID: id, Cron: monthly, Destination: toURL(good.URL)})
+			}
+			advance(t, e, month)
+			if got := scheduled(t, e); len(good.requests()) != 2 || len(bad.requests()) != 0 || !strings.Contains(got.Error, "poison") || !got.LastAt.IsZero() {
+				t.Errorf("%d and %d deliveries, %+v", len(good.requests()), len(bad.requests()), got)
+			}
+			if _, err := e.pool.Exec(t.Context(), `drop trigger refuse on delivery_message`); err != nil {
+				t.Fatal(err)
+			}
+			advance(t, e, month)
+			if got := scheduled(t, e); len(good.requests()) != 4 || len(bad.requests()) != 1 || got.Error != "" {
+				t.Errorf("%d and %d deliveries, %+v", len(good.requests()), len(bad.requests()), got)
+			}
+		})
+	}
+}

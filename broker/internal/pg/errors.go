@@ -31,6 +31,7 @@ const (
 	classConnection   = "08"
 	classData         = "22"
 	classIntegrity    = "23"
+	classLimit        = "54"   // an index entry too long, an expression too deep
 	classResources    = "53"   // disk full, out of memory, too many connections
 	prefixIntervening = "57P0" // shutdown, crash, starting up, database dropped, idle
 )
@@ -77,11 +78,19 @@ func Retryable(err error) bool {
 	}
 }
 
-// BadData reports that the server refused a statement for its data: a value out of range, a constraint.
+// BadData reports that the server refused a statement for its data: a value out of range, a constraint, more than fits.
 // The same data will be refused again.
 func BadData(err error) bool {
 	pgErr, ok := serverError(err)
-	return ok && (strings.HasPrefix(pgErr.Code, classData) || strings.HasPrefix(pgErr.Code, classIntegrity))
+	if !ok {
+		return false
+	}
+	switch pgErr.Code[:min(2, len(pgErr.Code))] {
+	case classData, classIntegrity, classLimit:
+		return true
+	default:
+		return false
+	}
 }
 
 // UnknownOutcome reports that the connection was lost, or a deadline or

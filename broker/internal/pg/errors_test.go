@@ -337,3 +337,17 @@ func TestServerInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestBadData(t *testing.T) {
+	t.Parallel()
+	pool := open(t, pg.Config{URL: pgtest.EmptyURL(t)})
+	for code, want := range map[string]bool{"22021": true, "23514": true, "54000": true, "42601": false, "53100": false, "40001": false, "57P01": false} {
+		_, err := pool.Exec(deadline(t), `DO $$ BEGIN RAISE SQLSTATE '`+code+`'; END $$`)
+		if got := pg.BadData(err); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+	if pg.BadData(nil) || pg.BadData(pgx.ErrNoRows) {
+		t.Error("what the server did not say is no bad data")
+	}
+}

@@ -298,6 +298,9 @@ func TestRedactionAndLabels(t *testing.T) {
 	if l, err := ParseLabels("a, b ,,c"); err != nil || !reflect.DeepEqual(l, []string{"a", "b", "c"}) {
 		t.Errorf("%v, %v", l, err)
 	}
+	if _, err := ParseLabels(strings.Repeat("label,", 400)); err == nil || !strings.Contains(err.Error(), "2048") {
+		t.Errorf("400 labels: %v", err)
+	}
 	if _, err := ParseLabels("a\x01"); err == nil {
 		t.Error("a label with a control character is accepted")
 	}

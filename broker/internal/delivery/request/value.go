@@ -202,9 +202,13 @@ func ParseRedaction(text string) (Redaction, error) {
 	return r, nil
 }
 
+// maxLabels bounds the labels of one message together, in bytes.
+const maxLabels = 2048
+
 // ParseLabels reads one label or a list of them.
 func ParseLabels(text string) ([]string, error) {
 	var labels []string
+	size := 0
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		if part == "" {
@@ -214,6 +218,9 @@ func ParseLabels(text string) ([]string, error) {
 			return nil, refuse("Upstash-Label must be at most %d bytes of UTF-8 without control characters", maxName)
 		}
 		labels = append(labels, part)
+		if size += len(part) + 1; size > maxLabels {
+			return nil, refuse("Upstash-Label must be at most %d bytes in all", maxLabels)
+		}
 	}
 	return labels, nil
 }
