@@ -61,8 +61,8 @@ func (e *Engine) begin(j *job) {
 	})
 }
 
-// attempt makes one attempt. The outcome is nil when the engine stops or the message is gone: then whoever takes the task next
-// makes the attempt again.
+// attempt makes one attempt. The outcome is nil when the engine stops: then whoever takes the task next makes the attempt
+// again; or when there is no message.
 func (e *Engine) attempt(j *job) (*outcome, reach) {
 	m := j.content
 	if m == nil {
@@ -101,7 +101,7 @@ func (e *Engine) content(j *job) *Stored {
 		<-l.done
 		switch {
 		case l.err == nil && l.message == nil:
-			e.log.Error("a task has no message", "message", MessageID(j.message))
+			e.dropOrphan(j)
 			return nil
 		case l.err == nil:
 			return l.message
@@ -111,6 +111,28 @@ func (e *Engine) content(j *job) *Stored {
 			return nil
 		}
 	}
+}
+
+// sqlDropOrphan ends a task without a message, and lets the next one have its place.
+const sqlDropOrphan = `
+with t as materialized (select clock_timestamp() + clock_offset as now from setting),
+gone as (
+    delete from delivery_task where message_id = $1 and target = $2 and lease = $3
+    returning queue_lane, flow_lane)
+insert into delivery_wake (lane, at)
+select distinct l.lane, t.now from gone cross join t cross join lateral (values (queue_lane), (flow_lane)) l(lane)
+where l.lane is not null`
+
+// dropOrphan removes a task that can never be made: somebody has deleted its message. Its lease would hold it for ever.
+func (e *Engine) dropOrphan(j *job) {
+	ctx, cancel := e.deadline(e.ctx)
+	defer cancel()
+	_, err := e.pool.Exec(ctx, sqlDropOrphan, j.message, j.target, j.lease.id)
+	e.log.Error("a task has no message: it is removed", "message", MessageID(j.message), "target", j.target, "error", err)
+	if err != nil {
+		e.leases.retire()
+	}
+	signal(e.due)
 }
 
 // send makes the attempt and notes what came of it.

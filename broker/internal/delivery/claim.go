@@ -230,9 +230,14 @@ func (e *Engine) park(ctx context.Context, hosts []int64) (int64, error) {
 	return int64(len(parked)), nil
 }
 
-// Settle returns when everything that is due by now has been tried and its outcomes are committed, callbacks included, by this
-// broker, and when what is past its time is removed. It is for tests that move the clock.
+// Settle returns when everything that is due by now has been tried and its outcomes are committed, callbacks included, and
+// when what is past its time is removed. What another broker has taken by now is waited for too. It is for tests that move
+// the clock.
 func (e *Engine) Settle(ctx context.Context) error {
+	began, _, err := e.nextDue(ctx)
+	if err != nil {
+		return err
+	}
 	for {
 		if _, err := e.tickDue(ctx); err != nil {
 			return err
@@ -241,7 +246,7 @@ func (e *Engine) Settle(ctx context.Context) error {
 		if err := e.dispatch.waitQuiet(ctx); err != nil {
 			return err
 		}
-		quiet, err := e.nothingDue(ctx)
+		quiet, err := e.nothingDue(ctx, began)
 		if err != nil {
 			return err
 		}
@@ -259,18 +264,22 @@ func (e *Engine) Settle(ctx context.Context) error {
 }
 
 // sqlDueLeft asks for the first of each kind, which the index has: whether there is one that is due would be looked for from
-// one end of the table to the other, because no statistics say how many are. What waits in the
-// lane of a host was due before it got there.
+// one end of the table to the other, because no statistics say how many are. What waits in the lane of a host was due before
+// it got there. Of what is leased only what was due at a time counts: there may always be more. A schedule that is due is
+// ticking at another broker.
 const sqlDueLeft = `
 with t as materialized (select clock_timestamp() + clock_offset as now from setting)
 select coalesce((select due_at from delivery_task where lease is null and lane is null order by due_at limit 1) <= now, false)
   or coalesce((select due_at from delivery_task where lease is null and lane = host order by host limit 1) <= now, false)
   or coalesce((select at from delivery_wake order by at limit 1) <= now, false)
+  or coalesce((select min(next_at) from schedule where not paused and next_at is not null) <= now, false)
+  or coalesce((select min(due_at) from (
+        select due_at from delivery_task where lease is not null order by lease limit 10000) l) <= $1, false)
 from t`
 
 // nothingDue reports whether nothing is in hand and nothing is due. What is in hand is asked first: an attempt that ended
 // after a look at the database would have left work that the look did not see.
-func (e *Engine) nothingDue(ctx context.Context) (bool, error) {
+func (e *Engine) nothingDue(ctx context.Context, by time.Time) (bool, error) {
 	e.claiming.Lock()
 	defer e.claiming.Unlock()
 	if !e.dispatch.idle() {
@@ -284,14 +293,14 @@ func (e *Engine) nothingDue(ctx context.Context) (bool, error) {
 	if err := e.reap(ctx); err != nil {
 		return false, err
 	}
-	left, err := e.dueLeft(ctx)
+	left, err := e.dueLeft(ctx, by)
 	return err == nil && !left && e.dispatch.idle(), err
 }
 
-func (e *Engine) dueLeft(ctx context.Context) (left bool, err error) {
+func (e *Engine) dueLeft(ctx context.Context, by time.Time) (left bool, err error) {
 	ctx, cancel := e.deadline(ctx)
 	defer cancel()
-	if err := e.pool.QueryRow(ctx, sqlDueLeft).Scan(&left); err != nil {
+	if err := e.pool.QueryRow(ctx, sqlDueLeft, by).Scan(&left); err != nil {
 		return false, e.unavailable("look for due messages", err)
 	}
 	return left, nil

@@ -95,7 +95,7 @@ from generate_series(1, %d) as i`, from, n))
 		{"claim", sqlClaim, `(1, 500, '{}')`, 10_000}, // 300 rows with their entries in six indexes
 		{"claim without some hosts", sqlClaim, `(1, 500, ` + hosts + `)`, 10_000},
 		{"next due", sqlNextDue, ``, 50},
-		{"due left", sqlDueLeft, ``, 50},
+		{"due left", sqlDueLeft, `(clock_timestamp())`, 50},
 		{"park", sqlPark, `(` + hosts + `, 2000)`, 2_000},
 		{"find parked", sqlFindParked, ``, 50},
 		{"claim from lanes", sqlClaimLanes, `(1, array[1,2,3]::bigint[], array[10,10,10]::integer[])`, 50},

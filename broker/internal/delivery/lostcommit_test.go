@@ -124,3 +124,55 @@ func TestSettleWaitsForLostLeases(t *testing.T) {
 		}
 	}
 }
+
+// TestSettleWaitsForOthers: what another broker has taken is due work as well.
+func TestSettleWaitsForOthers(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a := engine(t, url, nil)
+	hold := make(chan struct{})
+	s := newSink(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+	})
+	id := publish(t, a, to(s.URL))
+	eventually(t, "an attempt runs", func() bool { return len(s.requests()) == 1 })
+	b := engine(t, url, nil)
+	settled := make(chan error, 1)
+	go func() { settled <- b.Settle(context.WithoutCancel(t.Context())) }()
+	select {
+	case err := <-settled:
+		t.Errorf("it did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond): // as long as it likes to
+	}
+	close(hold)
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+	if got := states(t, b, id); got != "CREATED ACTIVE DELIVERED" {
+		t.Errorf("log: %s", got)
+	}
+}
+
+// TestOrphan: a task whose message somebody has deleted is removed, and the next one of its queue has its place.
+func TestOrphan(t *testing.T) {
+	t.Parallel()
+	e := engine(t, database(t), nil)
+	s := newSink(t, nil)
+	m := to(s.URL)
+	m.Queue, m.Delay = "q", time.Hour
+	orphan := publish(t, e, m)
+	next := publish(t, e, m)
+	if _, err := e.pool.Exec(t.Context(), `delete from delivery_message where id = $1`, orphan); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, time.Hour)
+	if got := s.requests(); len(got) != 1 || got[0].header.Get("Upstash-Message-Id") != MessageID(next) {
+		t.Errorf("%+v", got)
+	}
+	if n := count(t, e, `select count(*) from delivery_task`); n != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
+}
