@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"maps"
@@ -135,33 +136,53 @@ func (p published) body() any {
 
 // publishOne publishes one message per endpoint of a topic; one deduplication id covers them all.
 func (e *edge) publishOne(c *call, p publishing) (published, error) {
+	b, err := e.begin(c, p)
+	if err != nil {
+		return published{}, err
+	}
+	return b.wait(c.ctx)
+}
+
+// begun is a publish whose commit is under way.
+type begun struct {
+	pending *delivery.Pending
+	targets []delivery.Target
+	topic   bool
+}
+
+func (e *edge) begin(c *call, p publishing) (begun, error) {
 	if p.get(cronHeader) != "" {
-		return published{}, &request.Error{Text: cronHeader + " belongs to /v2/schedules"}
+		return begun{}, &request.Error{Text: cronHeader + " belongs to /v2/schedules"}
 	}
 	m, err := e.message(p)
 	if err != nil {
-		return published{}, err
+		return begun{}, err
 	}
 	id, err := dedupID(p, request.ContentHashV2)
 	if err != nil {
-		return published{}, err
+		return begun{}, err
 	}
 	if err := e.aim(c, p, &m); err != nil {
-		return published{}, err
+		return begun{}, err
 	}
-	targets := m.Targets
+	b := begun{targets: m.Targets, topic: p.destination.Kind == request.Topic}
 	all := delivery.Publish{DedupID: id}
-	for _, target := range targets {
+	for _, target := range b.targets {
 		m.Targets = []delivery.Target{target}
 		all.Messages = append(all.Messages, m)
 	}
-	accepted, err := e.cfg.Delivery.Publish(c.ctx, all)
+	b.pending = e.cfg.Delivery.Begin(all)
+	return b, nil
+}
+
+func (b begun) wait(ctx context.Context) (published, error) {
+	accepted, err := b.pending.Wait(ctx)
 	if err != nil {
 		return published{}, err
 	}
-	out := published{topic: p.destination.Kind == request.Topic, duplicate: accepted.Duplicate}
+	out := published{topic: b.topic, duplicate: accepted.Duplicate}
 	for i, id := range accepted.IDs {
-		target := targets[min(i, len(targets)-1)]
+		target := b.targets[min(i, len(b.targets)-1)]
 		out.results = append(out.results, publishResult{MessageID: delivery.MessageID(id), URL: target.URL, Deduplicated: accepted.Duplicate})
 	}
 	return out, nil
@@ -197,7 +218,7 @@ func (e *edge) publishHere(c *call, p publishing) (answer, error) {
 	return encode(status, out.body())
 }
 
-// batchWorkers bounds the items of one batch that wait for their commit together.
+// batchWorkers bounds the items of one batch that wait for their commit together: of all delivery queues, and of one.
 const batchWorkers = 64
 
 // publishBatch publishes each item by itself. Only an item's own fault stands in its place: when the database is away the whole
@@ -214,9 +235,7 @@ func (e *edge) publishBatch(c *call) (answer, error) {
 	for range min(batchWorkers, len(items)) {
 		wg.Go(func() {
 			for together := range next {
-				for _, i := range together {
-					results[i], errs[i] = e.publishItem(c, items[i])
-				}
+				e.publishTogether(c, items, together, results, errs)
 			}
 		})
 	}
@@ -248,6 +267,25 @@ func (e *edge) publishBatch(c *call) (answer, error) {
 		e.metrics.refuse(failure)
 	}
 	return encode(http.StatusOK, results)
+}
+
+// publishTogether publishes some items of a batch in their order, as many at a time as may wait for their commit together.
+func (e *edge) publishTogether(c *call, items []batchItem, together []int, results []any, errs []error) {
+	for some := range slices.Chunk(together, batchWorkers) {
+		pending := make([]begun, len(some))
+		for k, i := range some {
+			pending[k], errs[i] = e.beginItem(c, items[i])
+		}
+		for k, i := range some {
+			if errs[i] != nil {
+				continue
+			}
+			var out published
+			if out, errs[i] = pending[k].wait(c.ctx); errs[i] == nil {
+				results[i] = out.body()
+			}
+		}
+	}
 }
 
 // inOrder groups the items of a batch: those of one delivery queue have an order, the others have none.
@@ -290,31 +328,27 @@ func (e *edge) itemError(err error) string {
 	return ""
 }
 
-func (e *edge) publishItem(c *call, item batchItem) (any, error) {
+func (e *edge) beginItem(c *call, item batchItem) (begun, error) {
 	destination, err := request.ParseText(item.Destination)
 	if err != nil {
-		return nil, err
+		return begun{}, err
 	}
 	p := publishing{destination: destination, header: http.Header{}, queue: firstNonEmpty(item.Queue), callerIP: callerIP(c)}
 	for _, name := range slices.Sorted(maps.Keys(item.Headers)) {
 		values, err := headerValues(item.Headers[name])
 		if err != nil {
-			return nil, &request.Error{Text: "headers." + name + " must be a string or an array of strings"}
+			return begun{}, &request.Error{Text: "headers." + name + " must be a string or an array of strings"}
 		}
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		p.header[canonical] = append(p.header[canonical], values...)
 	}
 	if err := request.CheckHeader(p.header); err != nil {
-		return nil, err
+		return begun{}, err
 	}
 	if item.Body != nil {
 		p.body = []byte(*item.Body)
 	}
-	out, err := e.publishOne(c, p)
-	if err != nil {
-		return nil, err
-	}
-	return out.body(), nil
+	return e.begin(c, p)
 }
 
 func headerValues(v jsontext.Value) ([]string, error) {

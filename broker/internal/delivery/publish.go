@@ -57,18 +57,38 @@ type unit struct {
 //
 // The error is ErrUnavailable when nobody knows whether they are committed; to publish again is safe with a DedupID.
 func (e *Engine) Publish(ctx context.Context, p Publish) (Accepted, error) {
+	return e.Begin(p).Wait(ctx)
+}
+
+// Pending is a publish whose end has not been awaited.
+type Pending struct {
+	unit *unit
+	err  error // it did not begin
+}
+
+// Begin begins to publish. Messages that one caller begins one after the other for the same delivery queue have that order
+// there; to wait for each of them first would cost a commit for each.
+func (e *Engine) Begin(p Publish) *Pending {
 	if !e.enter() {
-		return Accepted{}, ErrStopped
+		return &Pending{err: ErrStopped}
 	}
 	u, err := newUnit(p)
 	if err != nil {
 		e.inflight.Done()
-		return Accepted{}, err
+		return &Pending{err: err}
 	}
 	e.accepts.Add(u)
+	return &Pending{unit: u}
+}
+
+// Wait returns when the publish has ended, as Publish does.
+func (p *Pending) Wait(ctx context.Context) (Accepted, error) {
+	if p.err != nil {
+		return Accepted{}, p.err
+	}
 	select {
-	case <-u.done:
-		return u.result, u.err
+	case <-p.unit.done:
+		return p.unit.result, p.unit.err
 	case <-ctx.Done():
 		return Accepted{}, ctx.Err()
 	}
