@@ -113,6 +113,9 @@ func (b *Broker) authorize(w http.ResponseWriter, r *http.Request, level string)
 		if b.has(LateRefusal) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		}
+		if status == http.StatusUnauthorized && publishPath(r) {
+			text = "unable to authenticate: invalid token"
+		}
 		w.Header().Set("Connection", "close")
 		writeJSON(w, status, map[string]string{"error": text})
 		return caller{}, false
@@ -146,9 +149,21 @@ func (b *Broker) passes(who caller, level string) bool {
 	})
 }
 
+// tokenParameter is the query parameter that may hold the token of a request of the publish half.
+const tokenParameter = "qstash_token"
+
+// publishPath says whether a request is one of the publish half.
+func publishPath(r *http.Request) bool {
+	path := strings.ToLower(r.URL.Path)
+	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/v2/")
+}
+
 // caller reads the token of a request.
 func (b *Broker) caller(r *http.Request) (caller, bool) {
 	token := r.Header.Get("Authorization")
+	if token == "" && publishPath(r) && !b.has(QueryTokenIgnored) {
+		token = r.URL.Query().Get(tokenParameter)
+	}
 	if token == "" {
 		return caller{roles: []string{"admin"}}, b.has(TokenOptional)
 	}

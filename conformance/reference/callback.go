@@ -80,7 +80,7 @@ func (c *callback) message(t *task, body []byte, b *Broker) outgoing {
 	if t.redact.any() { // the body holds the headers and the body of the message
 		m.redact.body = true
 	}
-	if c.retries != nil {
+	if c.retries != nil && !b.has(CallbackRetriesIgnored) {
 		m.retries = *c.retries
 	}
 	if c.retryDelay != "" {

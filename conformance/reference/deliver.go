@@ -122,8 +122,34 @@ var deliverer = &http.Client{
 
 const maxReply = 1 << 20
 
+// queueScheme begins a target that is a partition of an ordered queue.
+const queueScheme = "queue:"
+
+// enqueue puts a message into an ordered queue.
+func (b *Broker) enqueue(t *task) reply {
+	name, partition, _ := strings.Cut(strings.TrimPrefix(t.url, queueScheme), "/")
+	if partition == "" || b.has(QueuePartitionIgnored) {
+		partition = defaultPartition
+	}
+	transaction := t.transactionID
+	if transaction == "" || b.has(QueueTransactionLost) {
+		transaction = t.publication.id
+	}
+	b.store([]pushItem{{queue: name, partition: partition, transactionID: transaction, payload: t.body}})
+	return reply{status: http.StatusCreated}
+}
+
 func (b *Broker) send(t *task) reply {
-	request, err := http.NewRequestWithContext(context.Background(), t.method, t.url, bytes.NewReader(t.body))
+	if strings.HasPrefix(t.url, queueScheme) {
+		return b.enqueue(t)
+	}
+	ctx := context.Background()
+	if t.timeout > 0 && !b.has(AttemptTimeoutIgnored) {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, t.timeout)
+		defer cancel()
+	}
+	request, err := http.NewRequestWithContext(ctx, t.method, t.url, bytes.NewReader(t.body))
 	if err != nil {
 		return reply{fault: err.Error()}
 	}
@@ -163,6 +189,17 @@ func (b *Broker) ownHeaders(t *task) map[string]string {
 	if t.header.Get("User-Agent") == "" {
 		h["User-Agent"] = "Upstash-QStash"
 	}
+	if b.has(CallerNotNamed) {
+		delete(h, "Upstash-Caller-Ip")
+	}
+	h["Webhook-Id"], h["Webhook-Timestamp"] = id, strconv.FormatInt(time.Now().Unix(), 10)
+	signed := id + "." + h["Webhook-Timestamp"] + "." + string(t.body)
+	if b.has(WebhookWithoutTime) {
+		signed = id + "." + string(t.body)
+	}
+	mac := hmac.New(sha256.New, []byte(b.signingKey()))
+	mac.Write([]byte(signed))
+	h["Webhook-Signature"] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	return h
 }
 
@@ -198,6 +235,9 @@ func (b *Broker) signature(t *task) string {
 // conclude notes what came of an attempt, and decides what follows.
 func (b *Broker) conclude(t *task, r reply) {
 	told := &r
+	if t.finished { // by a defect
+		return
+	}
 	if r.fault == "" {
 		b.note(t, entry{state: "DELIVERED", reply: told})
 		b.finish(t)
@@ -209,7 +249,8 @@ func (b *Broker) conclude(t *task, r reply) {
 	if b.has(OneRetryMore) {
 		retries++
 	}
-	final := r.status == 489 && strings.EqualFold(r.header.Get("Upstash-Nonretryable-Error"), "true") && !b.has(NonRetryableRetried)
+	final := r.status == 489 && strings.EqualFold(r.header.Get("Upstash-Nonretryable-Error"), "true") && !b.has(NonRetryableRetried) ||
+		r.status == 0 && b.has(NoAnswerFinal)
 	switch {
 	case t.cancelled:
 		b.note(t, entry{state: "CANCELED"})
@@ -242,10 +283,8 @@ func (b *Broker) pauseBefore(t *task, r reply) time.Duration {
 	if b.has(RetryDelayIgnored) {
 		expression = ""
 	}
-	asked, err := strconv.ParseFloat(r.header.Get("Retry-After"), 64)
-	wins := expression == "" || !b.has(RetryAfterLoses)
-	if err == nil && wins && asked >= 0 && asked <= 86400 && !b.has(RetryAfterIgnored) {
-		return time.Duration(asked * float64(time.Second))
+	if pause, asked := b.asked(r.header); asked && (expression == "" || !b.has(RetryAfterLoses)) && !b.has(RetryAfterIgnored) {
+		return pause
 	}
 	if expression != "" {
 		retried, unit := float64(t.retried), float64(time.Millisecond)
@@ -268,6 +307,27 @@ func (b *Broker) pauseBefore(t *task, r reply) time.Duration {
 		factor = 1.9
 	}
 	return time.Duration(min(86400, math.Exp(factor*float64(t.retried+1))) * float64(time.Second))
+}
+
+// asked is the pause that a destination asked for.
+func (b *Broker) asked(h http.Header) (time.Duration, bool) {
+	for _, name := range []string{"Retry-After", "X-Ratelimit-Reset"} {
+		text := h.Get(name)
+		pause, err := time.ParseDuration(text)
+		if at, problem := http.ParseTime(text); problem == nil {
+			pause, err = time.Until(at), nil
+		}
+		if b.has(RetryAfterSecondsOnly) {
+			err = errExpression
+		}
+		if seconds, problem := strconv.ParseFloat(text, 64); problem == nil {
+			pause, err = time.Duration(seconds*float64(time.Second)), nil
+		}
+		if err == nil && (pause <= 24*time.Hour || b.has(RetryAfterUnbounded)) {
+			return max(0, pause), true
+		}
+	}
+	return 0, false
 }
 
 var errExpression = errors.New("the expression cannot be read")

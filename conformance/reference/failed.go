@@ -1,6 +1,8 @@
 package reference
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,5 +21,8 @@ type failure struct {
 func (b *Broker) bury(t *task, r reply) string {
 	f := &failure{id: "dlq_" + strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", ""), task: t, at: b.now(), reply: r}
 	b.failures = append(b.failures, f)
+	if b.has(FailedForgetsID) {
+		maps.DeleteFunc(b.accepted, func(_ string, a acceptance) bool { return slices.Contains(a.ids, t.publication.id) })
+	}
 	return f.id
 }

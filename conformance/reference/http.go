@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,18 +154,39 @@ func (b *Broker) matchesRoute(r *http.Request, route route, segments []string) (
 	template := strings.Split(route.path, "/")
 	last := len(template) - 1
 	if !route.takesRest() {
+		if template[1] == "v1" || template[1] == "v2" {
+			segments = b.plainSegments(template, segments)
+		}
 		return b.matches(template, segments)
 	}
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	parts := strings.SplitN(path, "/", len(template))
-	if len(parts) < len(template) || parts[last] == "" {
+	if len(parts) < len(template) {
 		return nil, false
 	}
-	params, ok := b.matches(template[:last], parts[:last])
+	params, ok := b.matches(template[:last], b.plainSegments(template, parts)[:last])
 	if ok {
 		params["destination"] = parts[last]
 	}
 	return params, ok
+}
+
+// plainSegments are the segments of a path of the publish half: as in the template where they differ by case, and without the
+// empty one behind a slash at the end.
+func (b *Broker) plainSegments(template, segments []string) []string {
+	if b.has(PublishPathsExact) {
+		return segments
+	}
+	if n := len(segments); n == len(template)+1 && segments[n-1] == "" {
+		segments = segments[:n-1]
+	}
+	plain := slices.Clone(segments)
+	for i, part := range template {
+		if i < len(plain) && !strings.HasPrefix(part, "{") && strings.EqualFold(part, plain[i]) {
+			plain[i] = part
+		}
+	}
+	return plain
 }
 
 // takesRest says whether the path of the route ends in a destination.

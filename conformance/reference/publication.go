@@ -22,6 +22,7 @@ type outgoing struct {
 
 	topicID, topic string // the group of the targets; "" means none
 	queue          string // the delivery queue; "" means none
+	transactionID  string // of what goes to an ordered queue; "" means that of the message
 	scheduleID     string // the schedule that made it; "" means none
 	flow           flow
 	labels         []string
@@ -161,6 +162,7 @@ func (b *Broker) accept(id string, messages ...outgoing) acceptance {
 	}
 	fresh := acceptance{at: b.now()}
 	for _, m := range messages {
+		m.transactionID = id
 		p := &publication{outgoing: m, id: newMessageID(), created: b.now()}
 		fresh.ids = append(fresh.ids, p.id)
 		if !duplicate || b.has(PublishDuplicateDelivered) {
@@ -231,7 +233,7 @@ func (b *Broker) cancel(p *publication) {
 		if !b.has(CancelNotLogged) {
 			b.note(t, entry{state: "CANCEL_REQUESTED"})
 		}
-		if !t.flying {
+		if !t.flying || b.has(CancelAborts) {
 			b.note(t, entry{state: "CANCELED"})
 			if t.cancelled {
 				b.finish(t)

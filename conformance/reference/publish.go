@@ -89,6 +89,9 @@ func (b *Broker) upstashHeaders(r *http.Request) (http.Header, string) {
 	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		own := strings.HasPrefix(strings.ToLower(name), "upstash-")
+		if name == tokenParameter {
+			continue
+		}
 		if own && !b.has(QueryHeadersIgnored) {
 			if decoded, err := url.QueryUnescape(value); err == nil {
 				h.Set(name, decoded)
@@ -108,6 +111,9 @@ func (b *Broker) destination(rest, query string) (string, error) {
 			rest = decoded
 		}
 	}
+	if scheme, path, _ := strings.Cut(rest, ":/"); isURL(rest) && path != "" && path[0] != '/' && !b.has(CollapsedSlashRefused) {
+		rest = scheme + "://" + path
+	}
 	if scheme, path, found := strings.Cut(rest, "://"); found && b.has(DestinationCleaned) {
 		rest = scheme + "://" + strings.ReplaceAll(path, "//", "/")
 	}
@@ -123,7 +129,19 @@ func isURL(text string) bool {
 }
 
 func (b *Broker) checkDestination(destination string) error {
-	if isURL(destination) || topicName.MatchString(destination) || b.has(AnyScheme) && strings.Contains(destination, ":") {
+	queue, isQueue := strings.CutPrefix(destination, queueScheme)
+	switch {
+	case destination == "":
+		return badRequest("a non-empty destination must be provided")
+	case isURL(destination):
+		u, err := url.Parse(destination)
+		if err != nil || u.Host == "" || u.User != nil && !b.has(UserInfoAccepted) {
+			return badRequest("invalid destination url: it has no host, or user info")
+		}
+		return nil
+	case isQueue && queue == "":
+		return badRequest("invalid destination: the queue must not be empty")
+	case isQueue, topicName.MatchString(destination), b.has(AnyScheme) && strings.Contains(destination, ":"):
 		return nil
 	}
 	return badRequest("invalid destination url: endpoint has invalid scheme, add http:// or https://")
@@ -133,6 +151,8 @@ func (b *Broker) checkDestination(destination string) error {
 func (b *Broker) aim(m *outgoing, destination string) error {
 	t := b.topicNamed(destination)
 	switch {
+	case strings.HasPrefix(destination, queueScheme) && !json.Valid(m.body):
+		return badRequest("a message to a queue must be JSON")
 	case strings.Contains(destination, ":"):
 		m.targets = []target{{url: destination}}
 	case t != nil:
@@ -178,9 +198,25 @@ func retriesOf(name, text string) (int, error) {
 
 func isTrue(text string) bool { return strings.EqualFold(text, "true") }
 
+// boolOf reads a boolean; "" is false.
+func (b *Broker) boolOf(name, text string) (bool, error) {
+	switch {
+	case b.has(BooleansExact):
+		return text == "true", nil
+	case isTrue(text), text == "1":
+		return true, nil
+	case text == "", strings.EqualFold(text, "false"), text == "0":
+		return false, nil
+	}
+	return false, badRequest("%s must be true or false", name)
+}
+
 // outgoingOf reads everything but where the message goes.
 func (b *Broker) outgoingOf(p publishing) (outgoing, error) {
 	m := outgoing{method: http.MethodPost, body: p.body, header: b.forwarded(p.header), queue: p.queue, callerIP: p.callerIP, retries: 3}
+	if err := b.checkForwarded(p.header); err != nil {
+		return m, err
+	}
 	if m.queue == "" && !b.has(QueueHeaderIgnored) {
 		m.queue = p.get("Upstash-Queue-Name")
 	}
@@ -253,6 +289,37 @@ func splitList(text string) []string {
 // notForwarded are headers of a request that are the broker's or the connection's own.
 var notForwarded = []string{"Authorization", "Content-Type", "User-Agent", "Accept-Encoding", "Connection", "Content-Length", "Host"}
 
+// unforwardable are headers that belong to a connection, and to one message.
+var unforwardable = []string{
+	"Connection", "Content-Length", "Host", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Upstash-Signature",
+}
+
+const (
+	maxForwarded      = 64
+	maxForwardedBytes = 16 << 10
+)
+
+// checkForwarded refuses headers that cannot be forwarded.
+func (b *Broker) checkForwarded(h http.Header) error {
+	count, size := 0, 0
+	for name, values := range h {
+		rest, ok := strings.CutPrefix(name, "Upstash-Forward-")
+		if !ok {
+			continue
+		}
+		if (slices.Contains(unforwardable, rest) || strings.HasPrefix(rest, "Proxy-")) && !b.has(ForwardUnchecked) {
+			return badRequest("Upstash-Forward-%s cannot be forwarded", rest)
+		}
+		for _, value := range values {
+			count, size = count+1, size+len(rest)+len(value)
+		}
+	}
+	if (count > maxForwarded || size > maxForwardedBytes) && !b.has(ForwardUnbounded) {
+		return badRequest("at most %d headers of together %d bytes can be forwarded", maxForwarded, maxForwardedBytes)
+	}
+	return nil
+}
+
 // forwarded are the headers of the delivery.
 func (b *Broker) forwarded(h http.Header) http.Header {
 	forwarded := http.Header{}
@@ -322,13 +389,17 @@ func (b *Broker) callbackOf(p publishing, name string) (*callback, error) {
 
 // dedupOf is the deduplication id of a publish; "" when it has none. taken says which headers are content.
 func (b *Broker) dedupOf(p publishing, taken func(name string) bool) (string, error) {
-	if id := p.header.Get("Upstash-Deduplication-Id"); id != "" {
+	byContent, err := b.boolOf("Upstash-Content-Based-Deduplication", p.get("Upstash-Content-Based-Deduplication"))
+	if err != nil {
+		return "", err
+	}
+	if id := p.header.Get("Upstash-Deduplication-Id"); id != "" && (!byContent || !b.has(ContentWins)) {
 		if strings.ContainsAny(id, ": \t") && !b.has(DedupIDUnchecked) {
 			return "", badRequest("DeduplicationId cannot contain ':' or white space")
 		}
 		return id, nil
 	}
-	if !isTrue(p.get("Upstash-Content-Based-Deduplication")) || b.has(ContentDedupIgnored) {
+	if !byContent || b.has(ContentDedupIgnored) {
 		return "", nil
 	}
 	hash := sha256.New()

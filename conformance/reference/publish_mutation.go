@@ -85,6 +85,25 @@ const (
 	OrderIgnored               Mutation = "order-ignored"                 // the log comes latest first
 	CursorAtEnd                Mutation = "cursor-at-end"                 // the last page of the log has a cursor
 	LogsKeyEmpty               Mutation = "logs-key-empty"                // the key logs holds nothing
+	CollapsedSlashRefused      Mutation = "collapsed-slash-refused"       // a URL that lost a slash is none
+	UserInfoAccepted           Mutation = "user-info-accepted"            // a URL may hold a user and a password
+	QueueTransactionLost       Mutation = "queue-transaction-lost"        // what enters an ordered queue has its message id as transaction id
+	QueuePartitionIgnored      Mutation = "queue-partition-ignored"       // what enters an ordered queue enters its default partition
+	ForwardUnchecked           Mutation = "forward-unchecked"             // any header is forwarded
+	ForwardUnbounded           Mutation = "forward-unbounded"             // any number of headers is forwarded
+	CallerNotNamed             Mutation = "caller-not-named"              // a delivery does not tell who published it
+	WebhookWithoutTime         Mutation = "webhook-without-time"          // the signature of Standard Webhooks is not about the time
+	ContentWins                Mutation = "content-wins"                  // the content counts instead of a deduplication id
+	FailedForgetsID            Mutation = "failed-forgets-id"             // the deduplication id of a message that failed is free again
+	NoAnswerFinal              Mutation = "no-answer-final"               // an attempt that is not answered is the last one
+	AttemptTimeoutIgnored      Mutation = "attempt-timeout-ignored"       // Upstash-Timeout has no effect
+	CancelAborts               Mutation = "cancel-aborts"                 // a cancelled message is over before its attempt is
+	RetryAfterSecondsOnly      Mutation = "retry-after-seconds-only"      // Retry-After is a number of seconds
+	RetryAfterUnbounded        Mutation = "retry-after-unbounded"         // Retry-After may be any time
+	CallbackRetriesIgnored     Mutation = "callback-retries-ignored"      // callbacks are retried as often as their message
+	BooleansExact              Mutation = "booleans-exact"                // only true is true, and everything else is not
+	PublishPathsExact          Mutation = "publish-paths-exact"           // paths of the publish half match by exact case
+	QueryTokenIgnored          Mutation = "query-token-ignored"           // a token in the query is none
 )
 
 var publishMutations = []Mutation{
@@ -102,4 +121,8 @@ var publishMutations = []Mutation{
 	TaskErrorMissing, TaskReadDiffers, CompletedCancelled, CompletedCounted, SelectorFirstValue, SelectorsWiden,
 	UnknownSelectorIgnored, EventsOnePage, LogsAliasEmpty, StateFilterIgnored, OrderIgnored, CursorAtEnd,
 	LogsKeyEmpty,
+	CollapsedSlashRefused, UserInfoAccepted, QueueTransactionLost, QueuePartitionIgnored, ForwardUnchecked, ForwardUnbounded,
+	CallerNotNamed, WebhookWithoutTime, ContentWins, FailedForgetsID, NoAnswerFinal, AttemptTimeoutIgnored,
+	CancelAborts, RetryAfterSecondsOnly, RetryAfterUnbounded, CallbackRetriesIgnored, BooleansExact, PublishPathsExact,
+	QueryTokenIgnored,
 }
