@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 	"github.com/posthorn/posthorn/broker/internal/egress"
 	"github.com/posthorn/posthorn/broker/internal/queue"
 )
@@ -50,11 +51,8 @@ func (q queueTarget) Deliver(ctx context.Context, name, partition, transactionID
 	results, err := q.engine.Push(ctx, []queue.PushItem{{
 		Queue: name, Partition: partition, TransactionID: transactionID, Payload: payload,
 	}})
-	switch {
-	case err != nil:
-		return err
-	case results[0].Status == queue.Failed:
-		return queue.ErrUnavailable
+	if errors.Is(err, queue.ErrUnavailable) || err == nil && results[0].Status == queue.Failed {
+		return delivery.ErrUnavailable
 	}
-	return nil
+	return err
 }

@@ -147,11 +147,11 @@ func (e *Engine) send(o *outcome) reach {
 	if m.Timeout > 0 {
 		timeout = min(timeout, m.Timeout)
 	}
+	if name, ok := strings.CutPrefix(target.URL, queueScheme); ok {
+		return e.enqueue(o, name, timeout)
+	}
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
-	if name, ok := strings.CutPrefix(target.URL, queueScheme); ok {
-		return e.enqueue(ctx, o, name)
-	}
 	u, err := url.Parse(target.URL)
 	if err != nil {
 		o.final, o.err = true, "the destination is no URL: "+err.Error()
@@ -218,7 +218,7 @@ func parseQueueTarget(name string) (queue, partition string, err error) {
 
 // enqueue puts a message into an ordered queue. Its deduplication id is the transaction id, and without one the message's id
 // is, so that a repeated attempt is a duplicate there.
-func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
+func (e *Engine) enqueue(o *outcome, name string, timeout time.Duration) reach {
 	if e.cfg.Queues == nil {
 		o.final, o.err = true, "there are no queues here"
 		return unknown
@@ -232,12 +232,39 @@ func (e *Engine) enqueue(ctx context.Context, o *outcome, name string) reach {
 	if transaction == "" {
 		transaction = MessageID(o.message.ID)
 	}
-	if err := e.cfg.Queues.Deliver(ctx, queue, partition, transaction, json.RawMessage(o.message.Body)); err != nil {
+	if err := e.deliverPatiently(queue, partition, transaction, o.message.Body, timeout); err != nil {
 		o.err = "the queue did not take the message: " + err.Error()
 		return unknown
 	}
 	o.delivered, o.status = true, http.StatusCreated
 	return answered
+}
+
+// deliverPatiently repeats while the database is away: that says nothing about the queue, and costs no attempt. The error is one
+// that came although the database was there.
+func (e *Engine) deliverPatiently(queue, partition, transaction string, body []byte, timeout time.Duration) error {
+	for there := false; ; {
+		ctx, cancel := context.WithTimeout(e.ctx, timeout)
+		err := e.cfg.Queues.Deliver(ctx, queue, partition, transaction, json.RawMessage(body))
+		cancel()
+		if err == nil || !errors.Is(err, ErrUnavailable) || there {
+			return err
+		}
+		if there = e.answers(); !there && !e.pause(250*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// answers reports whether the database does.
+func (e *Engine) answers() bool {
+	ctx, cancel := e.deadline(e.ctx)
+	defer cancel()
+	_, err := readNow(ctx, e.pool)
+	if err != nil {
+		e.pool.Reset()
+	}
+	return err == nil
 }
 
 // requestHeader is the head of a delivery (publish contract, section 10). Signatures are of this moment by the real clock,

@@ -49,7 +49,8 @@ type Config struct {
 // Queues is the ordered half, as queue: destinations need it.
 type Queues interface {
 	// Deliver puts a payload into a partition, once however often it is called with the same transaction id inside the
-	// queue's deduplication window. An empty partition means the default one.
+	// queue's deduplication window. An empty partition means the default one. The error is ErrUnavailable when the database did
+	// not do its part.
 	Deliver(ctx context.Context, queue, partition, transactionID string, payload json.RawMessage) error
 }
 
