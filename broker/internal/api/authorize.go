@@ -45,6 +45,14 @@ func (e *edge) authorize(r *http.Request, ex *exchange, access string) error {
 	return nil
 }
 
+// requires refuses a caller who may use the route but not do what this request asks of it.
+func (c *call) requires(access string) error {
+	if c.ex.caller != nil && !c.ex.caller.Roles.Pass(access) {
+		return errForbidden
+	}
+	return nil
+}
+
 // unmatchedAccess is the level of a request that no route matches: the files of the page are as public as the page.
 func unmatchedAccess(r *http.Request) string {
 	get := r.Method == http.MethodGet || r.Method == http.MethodHead

@@ -244,6 +244,22 @@ func TestTokenInQuery(t *testing.T) {
 	}
 }
 
+// TestSchedulingByPublish asks of a publish that makes a schedule what making one asks: it could replace any.
+func TestSchedulingByPublish(t *testing.T) {
+	t.Parallel()
+	b := guarded(t)
+	const path = "/v1/publish/https:%2F%2Fexample.com?upstash-cron=0%203%20*%20*%20*&upstash-schedule-id=nightly"
+	if r := b.as("Bearer "+tokens["read-write"], "POST", path, "theirs"); r.status != 201 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	if r := b.as("Bearer "+tokens["write-only"], "POST", path, "mine"); r.status != 403 {
+		t.Errorf("a writer replaces a schedule: %d %s", r.status, r.body)
+	}
+	if r := b.as("Bearer "+tokens["read-only"], "GET", "/v2/schedules/nightly", ""); r.status != 200 || !strings.Contains(string(r.body), `"body":"theirs"`) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
 func TestCutParameter(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string][2]string{

@@ -107,7 +107,11 @@ func (e *edge) scheduleOf(c *call, p publishing) (delivery.Schedule, error) {
 }
 
 // scheduleByPublish answers a publish of version 1 with Upstash-Cron. A duplicate is answered 202 with the id of the original.
+// It needs the access of createSchedule, since it may replace any schedule.
 func (e *edge) scheduleByPublish(c *call, p publishing) (answer, error) {
+	if err := c.requires("read-write"); err != nil {
+		return answer{}, err
+	}
 	s, err := e.scheduleOf(c, p)
 	if err != nil {
 		return answer{}, err
