@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -116,18 +117,22 @@ var _ = suite.Requirement("publishV1.dedup.failed", func(ctx context.Context, t 
 	isDuplicate(publishTo(ctx, t, hook.URL, "x", "Upstash-Deduplication-Id", id), p.MessageID)
 }, suite.WireOnly)
 
-// deaf is the URL of an address of this machine at which nobody listens.
-func deaf(ctx context.Context) string {
+// deaf is a URL of the host at which the target reaches the suite, with a port at which nobody listens.
+func deaf(ctx context.Context, t *suite.Target) string {
+	reached, err := url.Parse(t.Hook(200).URL)
+	Expect(err).NotTo(HaveOccurred())
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	Expect(err).NotTo(HaveOccurred())
 	Expect(listener.Close()).To(Succeed())
-	return "http://" + listener.Addr().String()
+	return "http://" + net.JoinHostPort(reached.Hostname(), port)
 }
 
 var _ = suite.Requirement("publishV1.no-answer", func(ctx context.Context, t *suite.Target) {
 	told := t.Hook(200)
-	id := publishAccepted(ctx, t, deaf(ctx), "x", retriedAtOnce("Upstash-Retries", "1", "Upstash-Callback", told.URL)...)
+	id := publishAccepted(ctx, t, deaf(ctx, t), "x", retriedAtOnce("Upstash-Retries", "1", "Upstash-Callback", told.URL)...)
 	Eventually(func() []string { return statesOf(ctx, t, id) }).WithTimeout(t.Patience()).
 		Should(Equal([]string{"CREATED", "ACTIVE", "ERROR", "RETRY", "ACTIVE", "ERROR", "FAILED"}))
 	for i, n := range noticesOf(told.Await(ctx, 2)) {
