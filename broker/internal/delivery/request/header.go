@@ -66,7 +66,7 @@ func Forwarded(h http.Header, prefix string) (http.Header, error) {
 		if all {
 			for name, values := range h {
 				name = canonical(name)
-				if _, given := out[name]; given || !passes(name) {
+				if _, given := out[name]; given || !passes(name) || httpguts.HeaderValuesContainsToken(h["Connection"], name) {
 					continue
 				}
 				for _, v := range values {

@@ -311,7 +311,7 @@ func TestForwarded(t *testing.T) {
 	h := http.Header{
 		"Upstash-Forward-My-Header": {"1", "2"}, "Upstash-Forward-Content-Type": {"text/plain"}, "Upstash-Delay": {"1s"},
 		"Content-Type": {"application/json"}, "Authorization": {"Bearer t"}, "X-Plain": {"p"}, "My-Header": {"hidden by the prefixed one"},
-		"Connection": {"close"}, "Proxy-Authorization": {"x"},
+		"Connection": {"close", "keep-alive, x-hop"}, "X-Hop": {"of the connection"}, "Proxy-Authorization": {"x"},
 	}
 	got, err := Forwarded(h, "Upstash-Forward-")
 	if want := (http.Header{"My-Header": {"1", "2"}, "Content-Type": {"text/plain"}}); err != nil || !reflect.DeepEqual(got, want) {
