@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/broker/internal/auth"
+	"github.com/posthorn/posthorn/broker/internal/delivery"
 	"github.com/posthorn/posthorn/broker/internal/pg"
 	"github.com/posthorn/posthorn/broker/internal/seal"
 	"github.com/posthorn/posthorn/broker/internal/tracing"
@@ -417,6 +418,12 @@ func (c *Config) Validate() error {
 	}
 	if c.PoolSize < c.Writers+2 {
 		bad("DB_POOL_SIZE (--pool-size): %d leaves no connection beside %d writers; at least %d are needed", c.PoolSize, c.Writers, c.Writers+2)
+	}
+	if c.PublishTimeout > delivery.MaxTimeout {
+		bad("POSTHORN_PUBLISH_TIMEOUT: %s is more than %s", c.PublishTimeout, delivery.MaxTimeout)
+	}
+	if c.PublishLogRetention > 0 && c.PublishLogRetention < delivery.MinLogRetention {
+		bad("POSTHORN_PUBLISH_LOG_RETENTION: %s is less than %s", c.PublishLogRetention, delivery.MinLogRetention)
 	}
 	if c.Failpoints != "" && !c.Testing {
 		bad("POSTHORN_FAILPOINTS: needs --testing")

@@ -170,12 +170,13 @@ func TestValidateReportsEverything(t *testing.T) {
 	t.Parallel()
 	c := DefaultConfig()
 	c.Listen, c.PprofListen, c.MaxBodyInFlight, c.PoolSize, c.DatabaseURL = "0.0.0.0:1", "10.0.0.1:1", 1, 1, "postgres://u:hunter2@h:notaport/d"
-	c.Failpoints = "a.b"
+	c.Failpoints, c.PublishTimeout, c.PublishLogRetention = "a.b", 3*time.Hour, time.Second
 	err := c.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"POSTHORN_LISTEN", "POSTHORN_ALLOW_INSECURE", "POSTHORN_PPROF_LISTEN", "POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "DB_POOL_SIZE", "POSTHORN_FAILPOINTS", "DATABASE_URL"} {
+	for _, want := range []string{"POSTHORN_LISTEN", "POSTHORN_ALLOW_INSECURE", "POSTHORN_PPROF_LISTEN", "POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "DB_POOL_SIZE", "POSTHORN_FAILPOINTS", "DATABASE_URL",
+		"POSTHORN_PUBLISH_TIMEOUT", "POSTHORN_PUBLISH_LOG_RETENTION"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in:\n%v", want, err)
 		}

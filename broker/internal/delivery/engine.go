@@ -54,7 +54,11 @@ type Queues interface {
 	Deliver(ctx context.Context, queue, partition, transactionID string, payload json.RawMessage) error
 }
 
-const maxTimeout = 2 * time.Hour
+// Bounds of a Config.
+const (
+	MaxTimeout      = 2 * time.Hour
+	MinLogRetention = time.Minute
+)
 
 func (c Config) withDefaults() Config {
 	if c.Workers <= 0 {
@@ -66,7 +70,7 @@ func (c Config) withDefaults() Config {
 	if c.Timeout <= 0 {
 		c.Timeout = 30 * time.Second
 	}
-	c.Timeout = min(c.Timeout, maxTimeout)
+	c.Timeout = min(c.Timeout, MaxTimeout)
 	if c.BackoffFactor <= 0 {
 		c.BackoffFactor = 2
 	}
@@ -76,7 +80,7 @@ func (c Config) withDefaults() Config {
 	if c.LogRetention <= 0 {
 		c.LogRetention = 3 * 24 * time.Hour
 	}
-	c.LogRetention = max(c.LogRetention, time.Minute)
+	c.LogRetention = max(c.LogRetention, MinLogRetention)
 	if c.DeadRetention <= 0 {
 		c.DeadRetention = 90 * 24 * time.Hour
 	}
