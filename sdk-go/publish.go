@@ -48,7 +48,7 @@ type Publication struct {
 	// Flow bounds how its deliveries follow each other; nil means that nothing does.
 	Flow *Flow
 
-	Labels []string // to find it by
+	Labels []string // to find it by, without commas
 	Redact string   // what is not shown of it: "body", "header", "header[Name]", separated by commas
 
 	// More are further Upstash-* headers, as they are: Upstash-Callback-Method and the like.
@@ -57,7 +57,7 @@ type Publication struct {
 
 // Flow bounds the deliveries of all messages with a key together. The values of the latest message count for all.
 type Flow struct {
-	Key         string        // at most 512 bytes
+	Key         string        // at most 512 bytes, no comma
 	Parallelism int           // deliveries at once; 0 means no bound
 	Rate        int           // deliveries that begin in one period; 0 means no bound. One of the two is needed
 	Period      time.Duration // in whole seconds, at most a week; 0 means a second

@@ -279,8 +279,10 @@ func TestFlowControl(t *testing.T) {
 	if f, err := ParseFlowControl("", ""); err != nil || f != (FlowControl{}) {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if _, err := ParseFlowControl("a\nb", "rate=1"); err == nil {
-		t.Error("a key with a line break is accepted")
+	for _, key := range []string{"a\nb", "a,b", strings.Repeat("k", 513)} {
+		if _, err := ParseFlowControl(key, "rate=1"); err == nil {
+			t.Errorf("the key %q is accepted", key)
+		}
 	}
 }
 

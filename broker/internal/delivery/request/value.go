@@ -124,6 +124,9 @@ func ParseFlowControl(key, value string) (FlowControl, error) {
 	if !isText(key, maxName) {
 		return FlowControl{}, refuse("%s must be at most %d bytes of UTF-8 without control characters", keyHeader, maxName)
 	}
+	if strings.Contains(key, ",") { // a filter would take it for two keys, and cancel the messages of others
+		return FlowControl{}, refuse("%s must not contain a comma", keyHeader)
+	}
 	f := FlowControl{Key: key, Period: time.Second}
 	for part := range strings.SplitSeq(value, ",") {
 		name, text, _ := strings.Cut(part, "=")
