@@ -2,9 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -395,19 +392,6 @@ func keysBy(ctx context.Context, t *suite.Target, operation string) (keys signin
 	return keys
 }
 
-// isSignedWith says whether the JSON Web Token of a delivery was signed with a key.
-func isSignedWith(key string, d suite.Delivery) bool {
-	signature := d.Header.Get("Upstash-Signature")
-	end := strings.LastIndexByte(signature, '.')
-	if end < 0 {
-		return false
-	}
-	given, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(signature[end+1:], "="))
-	mac := hmac.New(sha256.New, []byte(key))
-	mac.Write([]byte(signature[:end]))
-	return err == nil && hmac.Equal(given, mac.Sum(nil))
-}
-
 // deliveredNow publishes and returns the delivery.
 func deliveredNow(ctx context.Context, t *suite.Target) suite.Delivery {
 	hook := t.Hook(200)
@@ -424,7 +408,7 @@ func isRotatedBy(ctx context.Context, t *suite.Target, operation string) {
 	Expect(after.Current).To(Equal(before.Next), "the current key")
 	Expect(after.Next).NotTo(BeElementOf(before.Current, before.Next), "the next key")
 	Expect(keysBy(ctx, t, "getSigningKeys")).To(Equal(after), "the keys as they are read")
-	Eventually(func() bool { return isSignedWith(after.Current, deliveredNow(ctx, t)) }).WithTimeout(t.Patience()).WithPolling(50*time.Millisecond).
+	Eventually(func() bool { return madeWith(deliveredNow(ctx, t), after.Current) }).WithTimeout(t.Patience()).WithPolling(50*time.Millisecond).
 		Should(BeTrue(), "deliveries are signed with the new current key")
 }
 
@@ -433,7 +417,7 @@ var _ = suite.Requirement("getSigningKeys.verify", func(ctx context.Context, t *
 	Expect(keys.Current).To(HavePrefix("sig_"))
 	Expect(keys.Next).To(HavePrefix("sig_"))
 	Expect(keys.Next).NotTo(Equal(keys.Current))
-	Expect(isSignedWith(keys.Current, deliveredNow(ctx, t))).To(BeTrue(), "the delivery is signed with the current key")
+	Expect(madeWith(deliveredNow(ctx, t), keys.Current)).To(BeTrue(), "the delivery is signed with the current key")
 })
 
 var _ = suite.Requirement("rotateSigningKeys.rotated", func(ctx context.Context, t *suite.Target) {
