@@ -57,7 +57,7 @@ func (e *Engine) begin(j *job) {
 		e.leases.give(j.lease, 1)
 		e.handed.Release(j.handed)
 		e.loaded.Release(j.loaded)
-		e.dispatch.done()
+		e.dispatch.done(j)
 	})
 }
 

@@ -115,6 +115,9 @@ func release(t testing.TB, e *Engine) {
 // nine get everything, once, and of the dead one's nothing is lost.
 func TestDeadHostAtSize(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("delivers tens of thousands of messages")
+	}
 	for name, c := range map[string]struct {
 		dead func(testing.TB) string
 		each int
@@ -151,6 +154,48 @@ func TestDeadHostAtSize(t *testing.T) {
 				t.Errorf("%d deliveries are logged", n)
 			}
 		})
+	}
+}
+
+// TestRefusingHostLeavesWorkers: attempts that fail at once wait for their commits, and such a host does not get a worker for
+// each of them. One that answers may have all.
+func TestRefusingHostLeavesWorkers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reach reach
+		most  int // workers that the host may hold
+	}{"refusing": {silent, heldFactor * firstLimit}, "answering": {answered, 64}} {
+		var begun []*job
+		d := newDispatcher(Config{Workers: 64, HostConcurrency: 64}, func(j *job) { begun = append(begun, j) })
+		jobs := make([]*job, 200)
+		for i := range jobs {
+			jobs[i] = &job{host: 1}
+		}
+		d.add(jobs, false)
+		for sent := 0; sent < len(begun); sent++ { // none of them is committed
+			d.sent(begun[sent], c.reach)
+		}
+		if len(begun) > c.most || c.reach == answered && len(begun) != c.most {
+			t.Errorf("%s: %d workers are held, want %d at most", name, len(begun), c.most)
+		}
+		if c.reach == answered {
+			continue
+		}
+		held := len(begun)
+		d.add([]*job{{host: 2}}, false)
+		if len(begun) != held+1 {
+			t.Errorf("%s: another host has no worker", name)
+		}
+		// Each commit lets it go on, to the end.
+		for i := 0; i < len(begun); i++ {
+			if i >= held {
+				d.sent(begun[i], c.reach)
+			}
+			d.done(begun[i])
+		}
+		if len(begun) != 201 || !d.idle() {
+			t.Errorf("%s: %d of 201 were begun", name, len(begun))
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type host struct {
 	id      int64
 	waiting []*job
 	running int
+	held    int  // workers: those attempts, and those whose outcome is being committed
 	limit   int  // attempts at once; grows with answers, shrinks with failures to get one
 	turn    bool // it stands in dispatcher.turns
 	parked  bool // some of its tasks wait in its lane in the database
@@ -38,6 +39,7 @@ type host struct {
 // Bounds of a host.
 const (
 	firstLimit = 8               // attempts at once to a host that nothing is known of
+	heldFactor = 4               // workers for each attempt that it may have: a host that refuses at once waits for commits only
 	hostMemory = 5 * time.Minute // how long what was learned of an idle host is kept
 )
 
@@ -144,9 +146,14 @@ func (d *dispatcher) add(jobs []*job, reserved bool) {
 	d.pump()
 }
 
+// ready reports whether a host may start something.
+func (h *host) ready() bool {
+	return len(h.waiting) > 0 && h.running < h.limit && h.held < heldFactor*h.limit
+}
+
 // queueTurn puts a host at the end of the line if it can start something.
 func (d *dispatcher) queueTurn(h *host) {
-	if !h.turn && len(h.waiting) > 0 && h.running < h.limit {
+	if !h.turn && h.ready() {
 		h.turn = true
 		d.turns = append(d.turns, h)
 	}
@@ -158,7 +165,7 @@ func (d *dispatcher) pump() {
 		h := d.turns[0]
 		d.turns = d.turns[1:]
 		h.turn = false
-		if len(h.waiting) == 0 || h.running >= h.limit {
+		if !h.ready() {
 			continue
 		}
 		j := h.waiting[0]
@@ -166,6 +173,7 @@ func (d *dispatcher) pump() {
 		h.waiting = h.waiting[1:]
 		d.waiting--
 		h.running++
+		h.held++
 		d.running++
 		d.begin(j)
 		d.queueTurn(h)
@@ -210,10 +218,13 @@ func (d *dispatcher) sent(j *job, r reach) {
 }
 
 // done ends an attempt that was sent.
-func (d *dispatcher) done() {
+func (d *dispatcher) done(j *job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	h := d.host(j.host)
+	h.held--
 	d.running--
+	d.queueTurn(h)
 	d.tidy()
 	d.pump()
 }
@@ -226,7 +237,7 @@ func (d *dispatcher) tidy() {
 	}
 	d.tidied = now
 	for id, h := range d.hosts {
-		if h.running == 0 && len(h.waiting) == 0 && !h.parked && now.Sub(h.used) > hostMemory {
+		if h.held == 0 && len(h.waiting) == 0 && !h.parked && now.Sub(h.used) > hostMemory {
 			delete(d.hosts, id)
 		}
 	}

@@ -19,7 +19,8 @@
 // whoever lost a lease changes nothing.
 //
 // Each host has a bound on its attempts at once, which grows while it answers and shrinks while it does not, and hosts take
-// turns. Due messages of a host that has its share wait in the database, out of the way of others.
+// turns. So has what it holds of workers whose outcomes are being committed, or a host that refuses at once would have them
+// all. Due messages of a host that has its share wait in the database, out of the way of others.
 //
 // Messages of a delivery queue or with a flow control key wait in lanes too, until one of the brokers lets them pass: see
 // gate.go. The bounds hold for all brokers together. An attempt counts in the period in which its key lets it pass, which
