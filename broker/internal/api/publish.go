@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -232,7 +233,7 @@ func (e *edge) aim(c *call, p publishing, m *delivery.Message) error {
 			return &request.Error{Text: "topic " + p.destination.Name + " has no endpoints"}
 		}
 	case request.Queue:
-		if !jsontext.Value(p.body).IsValid() {
+		if !isPayload(p.body) {
 			return &request.Error{Text: "a message to a queue must be JSON"}
 		}
 		m.Targets = []delivery.Target{delivery.QueueTarget(p.destination.Name, p.destination.Partition)}
@@ -243,6 +244,12 @@ func (e *edge) aim(c *call, p publishing, m *delivery.Message) error {
 		m.Targets = []delivery.Target{{URL: p.destination.URL}}
 	}
 	return nil
+}
+
+// isPayload reports whether a push would take a body as its payload: JSON in UTF-8, whose names may repeat and whose escapes may be
+// half a surrogate pair.
+func isPayload(body []byte) bool {
+	return utf8.Valid(body) && jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // dedupID is the explicit id, else the hash of the content if that is asked for, else "".

@@ -385,3 +385,18 @@ func TestPublishDelays(t *testing.T) {
 		}
 	}
 }
+
+// TestPublishPayloads: a message to an ordered queue may be what a push may have as its payload.
+func TestPublishPayloads(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	for _, payload := range []string{
+		`null`, `1e400`, ` {"a": 1} `, `{"a":1,"a":2}`, `"\ud800"`, `"\u0000"`, "\"\xff\"", `{"a":NaN}`, `1 2`, `{`, ``,
+	} {
+		pushed := b.send(b.request("POST", "/api/v1/push", strings.NewReader(`{"items":[{"queue":"q","payload":`+payload+`}]}`))).status
+		want := map[int]int{201: 200, 400: 400}[pushed]
+		if r := b.publish("/v2/publish/queue:q", payload); r.status != want {
+			t.Errorf("%q: %d %s, and a push %d", payload, r.status, r.body, pushed)
+		}
+	}
+}
