@@ -477,6 +477,9 @@ func (b *Broker) acceptV1(p publishing) (a acceptance, id string, err error) {
 	if err := b.aim(&m, p.destination); err != nil {
 		return a, "", err
 	}
+	if b.has(TopicFirstOnly) {
+		m.targets = m.targets[:1]
+	}
 	return b.accept(id, m), id, nil
 }
 
@@ -517,7 +520,7 @@ func (b *Broker) publishOne(p publishing) (published, error) {
 		}
 		results = append(results, result)
 	}
-	if m.topic != "" {
+	if m.topic != "" && !b.has(GroupAnswersFirst) {
 		return published{results, a.duplicate}, nil
 	}
 	return published{results[0], a.duplicate}, nil
@@ -575,6 +578,10 @@ func (b *Broker) publishBatch(w http.ResponseWriter, r *http.Request, _ map[stri
 		out, err := b.publishItem(item, callerIP(r))
 		switch {
 		case err == nil:
+			list, ok := out.answer.([]map[string]any)
+			if ok && b.has(BatchGroupsFlat) {
+				out.answer = list[0]
+			}
 			results = append(results, out.answer)
 		case b.has(BatchStopsAtError):
 			b.writeError(w, err)

@@ -104,6 +104,9 @@ const (
 	BooleansExact              Mutation = "booleans-exact"                // only true is true, and everything else is not
 	PublishPathsExact          Mutation = "publish-paths-exact"           // paths of the publish half match by exact case
 	QueryTokenIgnored          Mutation = "query-token-ignored"           // a token in the query is none
+	TopicFirstOnly             Mutation = "topic-first-only"              // a message of version 1 goes to the first endpoint of its topic
+	GroupAnswersFirst          Mutation = "group-answers-first"           // a publish to a group is answered with its first message
+	BatchGroupsFlat            Mutation = "batch-groups-flat"             // a batch is answered with the first message of a group
 )
 
 var publishMutations = []Mutation{
@@ -125,4 +128,5 @@ var publishMutations = []Mutation{
 	CallerNotNamed, WebhookWithoutTime, ContentWins, FailedForgetsID, NoAnswerFinal, AttemptTimeoutIgnored,
 	CancelAborts, RetryAfterSecondsOnly, RetryAfterUnbounded, CallbackRetriesIgnored, BooleansExact, PublishPathsExact,
 	QueryTokenIgnored,
+	TopicFirstOnly, GroupAnswersFirst, BatchGroupsFlat,
 }
