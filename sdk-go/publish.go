@@ -80,9 +80,10 @@ func (f *Flow) value() string {
 
 // Published is one message that a publish made, or the original of a duplicate.
 type Published struct {
-	MessageID string `json:"messageId"`
-	URL       string `json:"url"`
-	Duplicate bool   `json:"deduplicated"`
+	MessageID  string `json:"messageId"`  // "" when ScheduleID is not
+	ScheduleID string `json:"scheduleId"` // the original, when the deduplication id is that of a schedule
+	URL        string `json:"url"`
+	Duplicate  bool   `json:"deduplicated"`
 }
 
 // headers are the Upstash headers of a publication.

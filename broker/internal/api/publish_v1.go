@@ -18,7 +18,8 @@ import (
 const pageV1 = 100
 
 type publishedV1 struct {
-	MessageID    string `json:"messageId"`
+	MessageID    string `json:"messageId,omitzero"`
+	ScheduleID   string `json:"scheduleId,omitzero"` // instead, when that is the original
 	Deduplicated bool   `json:"deduplicated,omitzero"`
 }
 
@@ -125,7 +126,7 @@ func (e *edge) publishV1(c *call) (answer, error) {
 	if accepted.Duplicate {
 		status = http.StatusAccepted
 	}
-	out := publishedV1{Deduplicated: accepted.Duplicate}
+	out := publishedV1{ScheduleID: accepted.Schedule, Deduplicated: accepted.Duplicate}
 	if len(accepted.IDs) > 0 {
 		out.MessageID = delivery.MessageID(accepted.IDs[0])
 	}

@@ -23,7 +23,8 @@ import (
 )
 
 type publishResult struct {
-	MessageID    string `json:"messageId"`
+	MessageID    string `json:"messageId,omitzero"`
+	ScheduleID   string `json:"scheduleId,omitzero"` // instead, when that is the original
 	URL          string `json:"url"`
 	Deduplicated bool   `json:"deduplicated,omitzero"`
 }
@@ -181,6 +182,10 @@ func (b begun) wait(ctx context.Context) (published, error) {
 		return published{}, err
 	}
 	out := published{topic: b.topic, duplicate: accepted.Duplicate}
+	if accepted.Schedule != "" {
+		out.results = []publishResult{{ScheduleID: accepted.Schedule, URL: b.targets[0].URL, Deduplicated: true}}
+		return out, nil
+	}
 	for i, id := range accepted.IDs {
 		target := b.targets[min(i, len(b.targets)-1)]
 		out.results = append(out.results, publishResult{MessageID: delivery.MessageID(id), URL: target.URL, Deduplicated: accepted.Duplicate})

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -121,4 +122,38 @@ func TestSchedules(t *testing.T) {
 	b.ask(200, "DELETE", "/v2/schedules/nightly", "", nil)
 	b.ask(404, "DELETE", "/v2/schedules/nightly", "", nil)
 	b.ask(404, "GET", "/v2/schedules/nightly", "", nil)
+}
+
+// TestDuplicatesOfSchedules: a publish with the deduplication id of a schedule is a duplicate of that schedule, in every way to
+// publish.
+func TestDuplicatesOfSchedules(t *testing.T) {
+	t.Parallel()
+	b, h := start(t, nil), newHook(t, 200)
+	b.ask(200, "POST", "/v2/topics/news/endpoints", fmt.Sprintf(`{"endpoints":[{"url":%q},{"url":%q}]}`, h.URL+"/a", h.URL+"/b"), nil)
+	var original publishedV1
+	r := b.publish("/v1/publish/"+h.URL, "x", "Upstash-Cron", "0 0 1 1 *", "Upstash-Deduplication-Id", "once")
+	if err := json.Unmarshal(r.body, &original); err != nil || r.status != 201 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	result := fmt.Sprintf(`{"scheduleId":%q,"url":%q,"deduplicated":true}`, original.ScheduleID, h.URL)
+	ofTopic := fmt.Sprintf(`[{"scheduleId":%q,"url":%q,"deduplicated":true}]`, original.ScheduleID, h.URL+"/a")
+	for path, want := range map[string]string{
+		"/v1/publish/" + h.URL:   fmt.Sprintf(`{"scheduleId":%q,"deduplicated":true}`, original.ScheduleID),
+		"/v1/publish/news":       fmt.Sprintf(`{"scheduleId":%q,"deduplicated":true}`, original.ScheduleID),
+		"/v2/publish/" + h.URL:   result,
+		"/v2/enqueue/q/" + h.URL: result,
+		"/v2/publish/news":       ofTopic,
+	} {
+		if r := b.publish(path, "x", "Upstash-Deduplication-Id", "once"); r.status != 202 || string(r.body) != want {
+			t.Errorf("%s: %d %s, not %s", path, r.status, r.body, want)
+		}
+	}
+	batch := fmt.Sprintf(`[{"destination":%q,"headers":{"Upstash-Deduplication-Id":"once"}},{"destination":"news","headers":{"Upstash-Deduplication-Id":"once"}}]`, h.URL)
+	if r := b.send(b.request("POST", "/v2/batch", strings.NewReader(batch))); r.status != 200 || string(r.body) != "["+result+","+ofTopic+"]" {
+		t.Errorf("batch: %d %s", r.status, r.body)
+	}
+	b.settle()
+	if n := len(h.requests()); n != 0 {
+		t.Errorf("%d deliveries", n)
+	}
 }
