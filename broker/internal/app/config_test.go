@@ -175,8 +175,10 @@ func TestValidateReportsEverything(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"POSTHORN_LISTEN", "POSTHORN_ALLOW_INSECURE", "POSTHORN_PPROF_LISTEN", "POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "DB_POOL_SIZE", "POSTHORN_FAILPOINTS", "DATABASE_URL",
-		"POSTHORN_PUBLISH_TIMEOUT", "POSTHORN_PUBLISH_LOG_RETENTION"} {
+	for _, want := range []string{
+		"POSTHORN_LISTEN", "POSTHORN_ALLOW_INSECURE", "POSTHORN_PPROF_LISTEN", "POSTHORN_MAX_BODY_BYTES_IN_FLIGHT", "DB_POOL_SIZE", "POSTHORN_FAILPOINTS", "DATABASE_URL",
+		"POSTHORN_PUBLISH_TIMEOUT", "POSTHORN_PUBLISH_LOG_RETENTION",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in:\n%v", want, err)
 		}
