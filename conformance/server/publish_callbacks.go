@@ -39,14 +39,12 @@ func noticesOf(deliveries []suite.Delivery) []notice {
 	return list
 }
 
-// failsFirst answers the first n deliveries 500 and those after it 200, with bodies that tell them apart.
-func failsFirst(n int) func(int, suite.Delivery) suite.HookReply {
-	return func(i int, _ suite.Delivery) suite.HookReply {
-		if i < n {
-			return suite.HookReply{Status: 500, Body: "not\x00now"}
-		}
-		return suite.HookReply{Status: 200, Body: "done", Header: http.Header{"X-Answer": {"yes"}}}
+// failsOnce answers the first delivery 500 and those after it 200, with bodies that tell them apart.
+func failsOnce(n int, _ suite.Delivery) suite.HookReply {
+	if n == 0 {
+		return suite.HookReply{Status: 500, Body: "not\x00now"}
 	}
+	return suite.HookReply{Status: 200, Body: "done", Header: http.Header{"X-Answer": {"yes"}}}
 }
 
 // retriedAtOnce are headers that let retries follow at once.
@@ -55,7 +53,7 @@ func retriedAtOnce(more ...string) []string {
 }
 
 var _ = suite.Requirement("publishV1.callback", func(ctx context.Context, t *suite.Target) {
-	hook, told := t.HookFunc(failsFirst(1)), t.Hook(200)
+	hook, told := t.HookFunc(failsOnce), t.Hook(200)
 	id := publishAccepted(ctx, t, hook.URL, "a body", retriedAtOnce("Upstash-Callback", told.URL, "Upstash-Retries", "2", "Upstash-Method", "PUT",
 		"Upstash-Forward-X-Mine", "a")...)
 	came := told.Await(ctx, 2)
@@ -98,7 +96,7 @@ var _ = suite.Requirement("publishV1.callback.failure", func(ctx context.Context
 }, suite.WireOnly)
 
 var _ = suite.Requirement("publishV1.callback.failure", func(ctx context.Context, t *suite.Target) {
-	hook, told, failed := t.HookFunc(failsFirst(1)), t.Hook(200), t.Hook(200)
+	hook, told, failed := t.HookFunc(failsOnce), t.Hook(200), t.Hook(200)
 	publishAccepted(ctx, t, hook.URL, "x", retriedAtOnce("Upstash-Callback", told.URL, "Upstash-Failure-Callback", failed.URL)...)
 	told.Await(ctx, 2)
 	t.Elapse(ctx, 200*time.Millisecond)

@@ -12,7 +12,7 @@ import (
 )
 
 var _ = suite.Requirement("publishV1.topic", func(ctx context.Context, t *suite.Target) {
-	fine, failing := t.Hook(200), t.HookFunc(failsFirst(1))
+	fine, failing := t.Hook(200), t.HookFunc(failsOnce)
 	topic := createTopic(ctx, t, fine.URL, failing.URL)
 	for i, destination := range []string{topic.Name, topic.TopicID} {
 		answer := publishTo(ctx, t, destination, "x", retriedAtOnce()...)

@@ -245,7 +245,7 @@ var _ = suite.Requirement("publishBatch.partial", func(ctx context.Context, t *s
 })
 
 var _ = suite.Requirement("publishBatch.queue", func(ctx context.Context, t *suite.Target) {
-	hook, queue := t.HookFunc(failsFirst(1)), t.Unique("queue")
+	hook, queue := t.HookFunc(failsOnce), t.Unique("queue")
 	items := numbered(hook.URL, 5, map[string]any{"Upstash-Retry-Delay": "1"})
 	for i := range items {
 		items[i].Queue = queue
