@@ -293,30 +293,44 @@ func (e *edge) publishTogether(c *call, items []batchItem, together []int, resul
 	}
 }
 
-// inOrder groups the items of a batch: those of one delivery queue have an order, the others have none.
+// inOrder groups the items of a batch: those of one delivery queue have an order, and of those with one deduplication id the
+// first is the original. The others have none.
 func inOrder(items []batchItem) [][]int {
 	var groups [][]int
 	of := map[string]int{}
 	for i, item := range items {
-		queue := firstNonEmpty(item.Queue)
-		for name, value := range item.Headers {
-			if queue == "" && strings.EqualFold(name, "Upstash-Queue-Name") {
-				queue = string(value) // as it is written is enough to tell queues apart
-			}
-		}
-		if queue == "" {
+		key := orderOf(item)
+		if key == "" {
 			groups = append(groups, []int{i})
 			continue
 		}
-		g, known := of[queue]
+		g, known := of[key]
 		if !known {
 			g = len(groups)
-			of[queue] = g
+			of[key] = g
 			groups = append(groups, nil)
 		}
 		groups[g] = append(groups[g], i)
 	}
 	return groups
+}
+
+// orderOf is what an item shares with those that it has an order with; "" for none. Headers as they are written are enough to
+// tell queues and ids apart.
+func orderOf(item batchItem) string {
+	if queue := firstNonEmpty(item.Queue); queue != "" {
+		return queue
+	}
+	id := ""
+	for name, value := range item.Headers {
+		switch {
+		case strings.EqualFold(name, "Upstash-Queue-Name"):
+			return string(value)
+		case strings.EqualFold(name, dedupHeader):
+			id = dedupHeader + string(value)
+		}
+	}
+	return id
 }
 
 // itemError is the text of what is wrong with an item, "" when the fault is the broker's.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -248,5 +249,26 @@ func TestEventFilters(t *testing.T) {
 		if r := b.do(http.MethodGet, "/v2/events"+query, ""); r.status != 400 {
 			t.Errorf("%s: %d %s", query, r.status, r.body)
 		}
+	}
+}
+
+// TestBatchDuplicates: of items with one deduplication id the first is published and the others are its duplicates.
+func TestBatchDuplicates(t *testing.T) {
+	t.Parallel()
+	b, h := start(t, nil), newHook(t, 200)
+	var items []string
+	for i := range 120 {
+		items = append(items, fmt.Sprintf(`{"destination":%q,"headers":{"Upstash-Deduplication-Id":"id-%d"}}`, fmt.Sprintf("%s/%d", h.URL, i/40), i%40))
+	}
+	var out []publishResult
+	b.ask(200, "POST", "/v2/batch", "["+strings.Join(items, ",")+"]", &out)
+	for i, r := range out {
+		if r.Deduplicated != (i >= 40) || r.MessageID != out[i%40].MessageID {
+			t.Errorf("item %d: %+v", i, r)
+		}
+	}
+	b.settle()
+	if got := h.requests(); len(got) != 40 || slices.ContainsFunc(got, func(d delivered) bool { return d.uri != "/0" }) {
+		t.Errorf("%d deliveries", len(got))
 	}
 }
