@@ -327,11 +327,17 @@ func (e *Engine) place(u *unit) {
 	e.dispatch.chooseLanes(u)
 }
 
+// dueBefore reports whether some of an accepted publish is due before a moment.
+func (u *unit) dueBefore(at time.Time) bool {
+	return slices.ContainsFunc(u.messages, func(m *Stored) bool { return m.FirstAt.Before(at) })
+}
+
 // handOver gives the dispatcher what was accepted for it, and gives up what was kept for the rest.
 func (e *Engine) handOver(u *unit) {
 	accepted := u.err == nil && !u.result.Duplicate
 	if u.lease == nil {
-		if accepted {
+		// What is due later is found by the look that comes before.
+		if accepted && u.dueBefore(e.clock.Now().Add(pollDue)) {
 			signal(e.due)
 		}
 		return

@@ -57,6 +57,10 @@ type Config struct {
 	Ack         AckMode
 	Rate        int // messages per second over all producers; 0 means as fast as possible
 
+	// Delay makes mode publish measure acceptance alone: no message is due within the run, and none is waited for. In whole
+	// seconds; 0 means that messages are delivered.
+	Delay time.Duration
+
 	BrokerPID   int // 0 means found through the listening port
 	PostgresPID int // the postmaster; 0 means found among the broker's descendants or through Baseline
 
@@ -101,6 +105,8 @@ func (c Config) validate() error {
 	check(c.Warmup >= 0, "warmup %v: want at least 0", c.Warmup)
 	check(c.MaxMessages >= 1, "max messages %d: want at least 1", c.MaxMessages)
 	check(c.Rate >= 0, "rate %d: want at least 0", c.Rate)
+	check(c.Delay >= 0 && c.Delay%time.Second == 0, "delay %v: want whole seconds, at least 0", c.Delay)
+	check(c.Delay == 0 || c.Mode == Publish, "a delay is for mode publish")
 	check(c.Rounds >= 1, "rounds %d: want at least 1", c.Rounds)
 	check(c.BaselineConns >= 0, "baseline connections %d: want at least 0", c.BaselineConns)
 	check(c.Baseline == "" || c.Mode == Push || c.Mode == Publish, "a baseline compares pushes or publishes: use mode push or publish")

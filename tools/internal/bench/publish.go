@@ -193,7 +193,7 @@ func (l *load) publishes(ctx context.Context, procs processes, round string) mea
 	})
 }
 
-// publish publishes for one phase, and waits until what was accepted has been delivered.
+// publish publishes for one phase, and waits until what was accepted has been delivered, unless it is due later.
 func (l *load) publish(ctx context.Context, p phase) *tally {
 	path := "/" + p.name
 	l.sink.begin(path)
@@ -201,6 +201,10 @@ func (l *load) publish(ctx context.Context, p phase) *tally {
 	sum := l.crowd(ctx, l.cfg.Conns, func(worker int, c *conn, t *tally) {
 		filler := strings.Repeat("x", l.cfg.Payload-stampDigits)
 		pace := newPace(start, l.cfg.Rate, 1, worker, l.cfg.Conns)
+		to := publishPath + l.sink.url + path
+		if l.cfg.Delay > 0 {
+			to += "?Upstash-Delay=" + strconv.Itoa(int(l.cfg.Delay.Seconds())) + "s"
+		}
 		var body []byte
 		for ctx.Err() == nil {
 			at, ok := pace.next(ctx, p.until)
@@ -208,11 +212,15 @@ func (l *load) publish(ctx context.Context, p phase) *tally {
 				return
 			}
 			body = append(strconv.AppendInt(body[:0], at.UnixNano(), 10), filler...)
-			if !l.publishOnce(c, t, publishPath+l.sink.url+path, body, at) && !pauseAfterError(ctx) {
+			if !l.publishOnce(c, t, to, body, at) && !pauseAfterError(ctx) {
 				return
 			}
 		}
 	})
+	if l.cfg.Delay > 0 {
+		l.sink.end()
+		return sum
+	}
 	for giveUp := time.Now().Add(drainLimit); ctx.Err() == nil && l.sink.count() < sum.push.messages && time.Now().Before(giveUp); {
 		pauseAfterError(ctx)
 	}

@@ -38,3 +38,21 @@ func TestPublishReportsWhatDidNotArrive(t *testing.T) {
 		t.Errorf("undelivered %d of %d", *r.Undelivered, r.Push.Messages)
 	}
 }
+
+// TestPublishDelayed: acceptance alone is measured without waiting for deliveries, and reports none.
+func TestPublishDelayed(t *testing.T) {
+	t.Parallel()
+	cfg := quick(Publish, startScript(t, &script{lose: func(int) bool { return true }}))
+	cfg.Batch, cfg.MaxMessages, cfg.Delay = 1, 20, time.Hour
+	r, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Push.Messages != 20 || r.Delivery != nil || r.Undelivered != nil || r.Failed() {
+		t.Errorf("published %d, delivery %v, failed %v", r.Push.Messages, r.Delivery, r.Failed())
+	}
+	cfg.Delay = 1500 * time.Millisecond
+	if _, err := Run(t.Context(), cfg); err == nil {
+		t.Error("a delay of 1.5 s was accepted")
+	}
+}

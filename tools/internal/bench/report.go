@@ -190,7 +190,7 @@ func (l *load) report(m measured) *Report {
 	if l.cfg.Mode != Pop {
 		r.Push = reportSeries(&m.push, m.elapsed)
 	}
-	if l.cfg.Mode == Publish {
+	if l.cfg.Mode == Publish && l.cfg.Delay == 0 {
 		r.Delivery = new(reportLatency(&m.delivery))
 		r.Undelivered = new(max(0, m.push.messages-m.delivered))
 		if m.deliveredIn > 0 {
