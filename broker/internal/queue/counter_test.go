@@ -379,6 +379,25 @@ func TestTrafficOfTheMinuteThatHasJustBegun(t *testing.T) {
 	}
 }
 
+// TestTrafficOfTheMinuteThatEnds: what goes through in the last half second of a minute counts in that minute, not in the one
+// that has not begun.
+func TestTrafficOfTheMinuteThatEnds(t *testing.T) {
+	t.Parallel()
+	e := broker(t, pgtest.URL(t), seldom)
+	start := e.Now().Truncate(time.Minute)
+	advance(t, e, start.Add(2*time.Minute-450*time.Millisecond).Sub(e.Now()))
+	push(t, e, item("q", "p", "1"))
+	points, err := e.Traffic(t.Context(), queue.TrafficFilter{Queue: "q", From: start, To: e.Now(), Step: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pushed int64
+	for _, p := range points {
+		pushed += p.Pushed
+	}
+	expect(t, "pushed until now", pushed, 1)
+}
+
 // TestTrafficIsWrittenAndKept: what went through stands in the minute in which it did, from all brokers, and old minutes go.
 func TestTrafficIsWrittenAndKept(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,7 @@ const (
 
 const sqlAddTraffic = `
 with clock as materialized (
-    select extract(epoch from clock_timestamp() + $1::interval)::bigint as now
+    select floor(extract(epoch from clock_timestamp() + $1::interval))::bigint as now
 )
 insert into queue_traffic as t (queue_id, step, at, pushed, popped, acked, failed, dead_lettered)
 select w.queue_id, s.step, to_timestamp(clock.now - clock.now % s.step), w.pushed, w.popped, w.acked, w.failed, w.dead
