@@ -255,9 +255,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	if r.Delivery != nil {
 		fmt.Fprintf(&b, "  %-9s %s; undelivered %d\n", "delivery", r.Delivery, *r.Undelivered)
-	}
-	if r.Mode == Publish {
-		fmt.Fprintf(&b, "  %-9s %.0f messages/s\n", "delivered", r.Deliveries)
+		if r.Mode == Publish {
+			fmt.Fprintf(&b, "  %-9s %.0f messages/s\n", "delivered", r.Deliveries)
+		}
 	}
 	if r.Push != nil && r.Mode != Publish {
 		fmt.Fprintf(&b, "  %-9s queued %d, duplicate %d, buffered %d, failed %d\n", "statuses",
