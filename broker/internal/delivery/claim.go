@@ -27,7 +27,7 @@ due as (
     where lease is null and lane is null and due_at <= (select now from t) and host <> all($3::bigint[])
     order by due_at limit $2 for update skip locked)
 update delivery_task d set lease = $1 from due
-where d.message_id = due.message_id and d.target = due.target
+where d.message_id = due.message_id and d.target = due.target and d.message_id = any (array(select message_id from due))
 returning d.message_id, d.target, d.retried, d.cancelled, d.host, d.size, (select now from t)`
 
 // sqlClaimLanes takes tasks of several lanes, of each as many as there is room for.
@@ -40,7 +40,7 @@ due as (
         where lane = l.lane and lease is null and due_at <= (select now from t)
         order by due_at limit l.room for update skip locked) k)
 update delivery_task d set lease = $1 from due
-where d.message_id = due.message_id and d.target = due.target
+where d.message_id = due.message_id and d.target = due.target and d.message_id = any (array(select message_id from due))
 returning d.message_id, d.target, d.retried, d.cancelled, d.host, d.size, (select now from t)`
 
 const sqlNextDue = `
@@ -57,7 +57,7 @@ with due as (
       and due_at <= (select clock_timestamp() + clock_offset from setting)
     order by due_at limit $2 for update skip locked)
 update delivery_task d set lane = d.host from due
-where d.message_id = due.message_id and d.target = due.target
+where d.message_id = due.message_id and d.target = due.target and d.message_id = any (array(select message_id from due))
 returning d.host`
 
 // sqlFindParked skips from one lane to the next. The lane of a host is the host.

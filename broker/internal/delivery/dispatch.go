@@ -130,6 +130,24 @@ func (d *dispatcher) chooseLanes(u *unit) {
 	}
 }
 
+// mayTake reports whether a look may find room for tasks of a publish that begin in the database. Those in the lane of a host that
+// has enough are looked for when it has room.
+func (d *dispatcher) mayTake(u *unit) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, hosts := range u.hosts {
+		for target, id := range hosts {
+			if u.lanes == nil || u.lanes[i][target] == 0 {
+				return true
+			}
+			if h := d.hosts[id]; h == nil || len(h.waiting) <= d.share(h)/2 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // add takes jobs over; reserved says whether room was kept for them.
 func (d *dispatcher) add(jobs []*job, reserved bool) {
 	d.mu.Lock()

@@ -205,7 +205,7 @@ with picked as (
         limit least(greatest(q.parallelism - used.n, 0), $3::bigint) for update skip locked) k
     where q.lane = any($1) and not q.paused)
 update delivery_task d set slot = d.message_id, lane = d.flow_lane from picked p
-where d.message_id = p.message_id and d.target = p.target
+where d.message_id = p.message_id and d.target = p.target and d.message_id = any (array(select message_id from picked))
 returning d.flow_lane`
 
 // sqlAdmitFlows lets tasks pass for one attempt. A period begins with the first attempt after the end of the one before.
@@ -226,7 +226,7 @@ picked as (
         limit greatest(least(f.parallelism - busy.n, f.rate - f.used, $3::bigint), 0) for update skip locked) k),
 moved as (
     update delivery_task d set flowing = true, lane = null from picked p
-    where d.message_id = p.message_id and d.target = p.target
+    where d.message_id = p.message_id and d.target = p.target and d.message_id = any (array(select message_id from picked))
     returning p.lane),
 counted as (
     update flow_control c set period_start = f.start, period_count = f.used + m.n
@@ -243,7 +243,7 @@ update delivery_task d set
     lane = case when d.lane = d.queue_lane then d.flow_lane end,
     slot = case when d.lane = d.queue_lane then d.message_id else d.slot end
 from picked p
-where d.message_id = p.message_id and d.target = p.target
+where d.message_id = p.message_id and d.target = p.target and d.message_id = any (array(select message_id from picked))
 returning d.flow_lane, d.lane is not null`
 
 // sqlWakeAgain notes when there will be more to do at gates: at once for what one transaction left over, when the next

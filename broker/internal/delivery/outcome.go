@@ -33,25 +33,28 @@ const (
 const outcomeLimit = 256
 
 // sqlFence locks the tasks whose attempts are this broker's to judge: the lease is still held, and the attempt is the one that
-// was leased. What an attempt to commit before this one has done is not done again. The lease is no way to find them: a broker's
-// holds all that it has in hand.
+// was leased. What an attempt to commit before this one has done is not done again.
+//
+// Here and below, that ids are among those asked for is said of the table by itself, and the lease is hidden from its index: a
+// plan for a table without rows would otherwise read all of it, or all that is leased, and stay when there are many.
 const sqlFence = `
 select d.message_id, d.target, d.cancelled, d.queue_lane, d.slot, d.flow_lane, clock_timestamp() + s.clock_offset
 from unnest($1::uuid[], $2::smallint[], $3::integer[], $4::bigint[]) as o(message_id, target, retried, lease)
 join delivery_task d on d.message_id = o.message_id and d.target = o.target and d.retried = o.retried
-    and d.lease + 0 = o.lease
+    and coalesce(d.lease, 0) = o.lease
 cross join setting s
+where d.message_id = any($1)
 order by d.message_id, d.target
 for update of d`
 
 const sqlEnd = `
 delete from delivery_task d using unnest($1::uuid[], $2::smallint[]) as o(message_id, target)
-where d.message_id = o.message_id and d.target = o.target`
+where d.message_id = o.message_id and d.target = o.target and d.message_id = any($1)`
 
 const sqlRetry = `
 update delivery_task d set lease = null, lane = d.flow_lane, flowing = false, retried = d.retried + 1, due_at = o.due_at
 from unnest($1::uuid[], $2::smallint[], $3::timestamptz[]) as o(message_id, target, due_at)
-where d.message_id = o.message_id and d.target = o.target`
+where d.message_id = o.message_id and d.target = o.target and d.message_id = any($1)`
 
 const sqlEntries = `
 insert into delivery_log (message_id, target, time, state, retried, next_at, error, response_status, response_header, response_body)
@@ -266,7 +269,8 @@ o as materialized (
         as o(message_id, target, retried, lease, start, status, header, body)),
 gone as (
     delete from delivery_task d using o
-    where d.message_id = o.message_id and d.target = o.target and d.retried = o.retried and d.lease + 0 = o.lease
+    where d.message_id = o.message_id and d.target = o.target and d.retried = o.retried
+        and coalesce(d.lease, 0) = o.lease and d.message_id = any($1)
     returning o.*, d.queue_lane, d.flow_lane),
 entries as (
     insert into delivery_log (message_id, target, time, state, retried, response_status, response_header, response_body)

@@ -337,7 +337,7 @@ func (e *Engine) handOver(u *unit) {
 	accepted := u.err == nil && !u.result.Duplicate
 	if u.lease == nil {
 		// What is due later is found by the look that comes before.
-		if accepted && u.dueBefore(e.clock.Now().Add(pollDue)) {
+		if accepted && u.dueBefore(e.clock.Now().Add(pollDue)) && e.dispatch.mayTake(u) {
 			signal(e.due)
 		}
 		return

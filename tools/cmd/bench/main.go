@@ -100,6 +100,7 @@ func parse(args []string, stderr io.Writer) (bench.Config, bool, error) {
 	})
 	fs.IntVar(&cfg.Rate, "rate", 0, "messages per second over all producers, 0 = as fast as possible")
 	fs.DurationVar(&cfg.Delay, "delay", 0, "mode publish: messages are due so much later, in seconds, to measure acceptance alone (default 0, they are delivered)")
+	fs.BoolVar(&cfg.Silent, "silent", false, "mode publish: the destination answers nothing, to measure acceptance of what is due at once")
 	fs.IntVar(&cfg.BrokerPID, "broker-pid", 0, "broker process for the cpu figures (default: who listens on the target's port)")
 	fs.IntVar(&cfg.PostgresPID, "postgres-pid", 0, "postmaster for the cpu figures (default: below the broker, or who listens where -baseline says)")
 	fs.Func("baseline", "`URL` of the broker's PostgreSQL, loopback or Unix socket, or env for that in DATABASE_URL: alternate with row inserts", func(s string) error {

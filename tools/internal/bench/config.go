@@ -60,6 +60,9 @@ type Config struct {
 	// Delay makes mode publish measure acceptance alone: no message is due within the run, and none is waited for. In whole
 	// seconds; 0 means that messages are delivered.
 	Delay time.Duration
+	// Silent makes the destination of mode publish answer nothing, which leaves acceptance of what is due at once nearly
+	// alone; false means that it answers.
+	Silent bool
 
 	BrokerPID   int // 0 means found through the listening port
 	PostgresPID int // the postmaster; 0 means found among the broker's descendants or through Baseline
@@ -106,7 +109,7 @@ func (c Config) validate() error {
 	check(c.MaxMessages >= 1, "max messages %d: want at least 1", c.MaxMessages)
 	check(c.Rate >= 0, "rate %d: want at least 0", c.Rate)
 	check(c.Delay >= 0 && c.Delay%time.Second == 0, "delay %v: want whole seconds, at least 0", c.Delay)
-	check(c.Delay == 0 || c.Mode == Publish, "a delay is for mode publish")
+	check(c.Delay == 0 && !c.Silent || c.Mode == Publish, "a delay and a silent destination are for mode publish")
 	check(c.Rounds >= 1, "rounds %d: want at least 1", c.Rounds)
 	check(c.BaselineConns >= 0, "baseline connections %d: want at least 0", c.BaselineConns)
 	check(c.Baseline == "" || c.Mode == Push || c.Mode == Publish, "a baseline compares pushes or publishes: use mode push or publish")
@@ -118,3 +121,6 @@ func (c Config) validate() error {
 	check(c.Payload >= smallest && c.Payload <= 16<<20, "payload %d: want %d bytes to 16 MiB", c.Payload, smallest)
 	return errors.Join(errs...)
 }
+
+// acceptsOnly says that mode publish waits for no delivery.
+func (c Config) acceptsOnly() bool { return c.Delay > 0 || c.Silent }

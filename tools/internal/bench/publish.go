@@ -19,6 +19,7 @@ import (
 type sink struct {
 	listener net.Listener
 	url      string
+	silent   bool // it answers nothing
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
@@ -34,12 +35,12 @@ type inbox struct {
 	last    time.Time
 }
 
-func openSink(ctx context.Context) (*sink, error) {
+func openSink(ctx context.Context, silent bool) (*sink, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("open a destination: %w", err)
 	}
-	s := &sink{listener: listener, url: "http://" + listener.Addr().String(), conns: map[net.Conn]struct{}{}}
+	s := &sink{listener: listener, silent: silent, url: "http://" + listener.Addr().String(), conns: map[net.Conn]struct{}{}}
 	go s.serve()
 	return s, nil
 }
@@ -93,6 +94,9 @@ func (s *sink) converse(nc net.Conn) {
 		d, err := readDelivery(reader)
 		if err != nil {
 			return
+		}
+		if s.silent {
+			continue
 		}
 		s.take(d)
 		if _, err := nc.Write(taken); err != nil || d.last {
@@ -193,7 +197,7 @@ func (l *load) publishes(ctx context.Context, procs processes, round string) mea
 	})
 }
 
-// publish publishes for one phase, and waits until what was accepted has been delivered, unless it is due later.
+// publish publishes for one phase, and waits until what was accepted has been delivered, unless nothing will be.
 func (l *load) publish(ctx context.Context, p phase) *tally {
 	path := "/" + p.name
 	l.sink.begin(path)
@@ -217,7 +221,7 @@ func (l *load) publish(ctx context.Context, p phase) *tally {
 			}
 		}
 	})
-	if l.cfg.Delay > 0 {
+	if l.cfg.acceptsOnly() {
 		l.sink.end()
 		return sum
 	}

@@ -51,6 +51,10 @@ func TestPublishDelayed(t *testing.T) {
 	if r.Push.Messages != 20 || r.Delivery != nil || r.Undelivered != nil || r.Failed() {
 		t.Errorf("published %d, delivery %v, failed %v", r.Push.Messages, r.Delivery, r.Failed())
 	}
+	cfg.Delay, cfg.Silent = 0, true
+	if r, err := Run(t.Context(), cfg); err != nil || r.Push.Messages != 20 || r.Undelivered != nil {
+		t.Errorf("a silent destination: %v", err)
+	}
 	cfg.Delay = 1500 * time.Millisecond
 	if _, err := Run(t.Context(), cfg); err == nil {
 		t.Error("a delay of 1.5 s was accepted")

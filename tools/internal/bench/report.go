@@ -81,7 +81,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, err
 	}
 	if cfg.Mode == Publish {
-		if l.sink, err = openSink(ctx); err != nil {
+		if l.sink, err = openSink(ctx, l.cfg.Silent); err != nil {
 			return nil, err
 		}
 		defer l.sink.close()
@@ -190,7 +190,7 @@ func (l *load) report(m measured) *Report {
 	if l.cfg.Mode != Pop {
 		r.Push = reportSeries(&m.push, m.elapsed)
 	}
-	if l.cfg.Mode == Publish && l.cfg.Delay == 0 {
+	if l.cfg.Mode == Publish && !l.cfg.acceptsOnly() {
 		r.Delivery = new(reportLatency(&m.delivery))
 		r.Undelivered = new(max(0, m.push.messages-m.delivered))
 		if m.deliveredIn > 0 {
